@@ -18,7 +18,7 @@ with holdfast.open("agent.db") as hf, hf.run("order-42", start={"messages": []})
         if reply["call"] is None:
             run.finish("paid")
             break
-        # Killed inside this call? The next process asks the service, or you. It does not charge again on a guess.
+        # Killed inside this call? The next process does not charge again on a guess. It asks you, or your probe.
         result = run.tool(charge, reply["call"]["args"], key=reply["call"]["id"])
         run.state["messages"].append({"role": "tool", "content": result})
 

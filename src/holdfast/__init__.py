@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     )
     from holdfast.handle import Holdfast, open  # noqa: A004 - the firm name, as in gzip.open
     from holdfast.policy import AfterModel, AfterToolCall, EveryN, EverySeconds, Never, Policy
-    from holdfast.runs.block_end import Suspended as Waiting
+    from holdfast.runs.block_end import Waiting
     from holdfast.runs.drivers import current_call, current_run
     from holdfast.runs.guards import Budget, LoopGuard
     from holdfast.runs.handlers import handler
@@ -109,6 +109,7 @@ _MODULES = {
     ),
     "holdfast.handle": ("Holdfast", "open"),
     "holdfast.policy": ("AfterModel", "AfterToolCall", "EveryN", "EverySeconds", "Never", "Policy"),
+    "holdfast.runs.block_end": ("Waiting",),
     "holdfast.runs.drivers": ("current_call", "current_run"),
     "holdfast.runs.guards": ("Budget", "LoopGuard"),
     "holdfast.runs.retry": ("Retry",),
@@ -130,8 +131,6 @@ def __getattr__(name: str) -> Any:
     """Load a public name, or a module such as `holdfast.errors`, when it is first used."""
     if name in _HOMES:
         value = getattr(import_module(_HOMES[name]), name)
-    elif name == "Waiting":
-        value = import_module("holdfast.runs.block_end").Suspended
     elif name in _SUBMODULES:
         value = import_module(f"holdfast.{name}")
     else:

@@ -60,7 +60,7 @@ class AlreadyExists(Conflict):
 
 
 class Protected(Conflict):
-    """The checkpoint is the head of its thread and cannot be deleted; nothing was changed."""
+    """The checkpoint is the head, or the thread's run resumes from it. It cannot be deleted; nothing was changed."""
 
 
 class EffectsAhead(Conflict):
@@ -257,7 +257,8 @@ class Damaged(StoreError):
     """Stored data is damaged: it is not what was written.
 
     The message names what is affected; other checkpoints stay readable. `latest(fallback=True)` loads the newest
-    undamaged ancestor. `hf.verify()` reports all damage, and `hf.repair()` copies what can be read.
+    undamaged ancestor. `hf.verify()` reports all damage, and `hf.repair()` copies what can be read. If the store cannot
+    be opened, the command `holdfast repair` copies it.
     """
 
     known: Any = None

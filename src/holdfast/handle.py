@@ -129,8 +129,8 @@ class Holdfast:
         """Save to several threads in one commit: all of them are saved, or none. Return their checkpoints, in order.
 
         `changes` are a `SaveTo` or an `AppendTo` for each thread. The errors are those of `Thread.save`: `Conflict` if
-        one of the threads is not as expected. If an append has a `unique` that its thread used before, the whole call
-        was made before: nothing is saved, and the list is empty. `InvalidArgument` if the store keeps each thread in a
+        one of the threads is not as expected. If an append has a `unique` that its thread used before, the call is a
+        repetition: nothing is saved, and the list is empty. `InvalidArgument` if the store keeps each thread in a
         log of its own: directories and buckets save one thread at a time.
         """
         return together.save_together(self.context, changes)
@@ -186,7 +186,8 @@ class Holdfast:
         `turn` is the id of a request. The same id resumes that turn or returns its result; a new id starts where the
         last turn ended (`Unfinished` if that turn has not ended).
         `effects` is "live" (call tools), "recorded" (call only tools that read) or "ask" (ask before calling an
-        irreversible tool). The default is "live", and "ask" on a fork.
+        irreversible tool). By default, tools are called, and a person is asked about a call that may repeat one of an
+        abandoned branch; on a fork, the default is "ask".
         `version` is the version of the program. `Incompatible`, before anything is claimed, if an unfinished run was
         started by another version or its state cannot be migrated to `schema_version`.
         `guards` halt the run before a call that exceeds a limit: see `LoopGuard` and `Budget`. `on_resume` is called

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from holdfast.errors import AlreadyExists, InvalidArgument, NotEncrypted, StoreError, WrongKey
+from holdfast.errors import AlreadyExists, HoldfastError, InvalidArgument, NotEncrypted, StoreError, WrongKey
 from holdfast.stores.abilities import BackingUp, Mending, Rewrapping
 from holdfast.stores.contract import Store
 from holdfast.stores.files import sync_folder
@@ -82,7 +82,7 @@ def repair(
 def rekey(store: Store, progress: Callable[[int], None] | None) -> int:
     """Wrap every data key with the cipher's current key."""
     if not isinstance(store, Rewrapping):
-        raise NotEncrypted("the store was opened without a cipher, so it has no keys to change")
+        raise NotEncrypted("the store is not encrypted, so it has no keys to change; nothing was changed")
     return store.rewrap(progress)
 
 
@@ -156,7 +156,12 @@ def untouched(url: str | os.PathLike[str], *, near: str | os.PathLike[str]) -> G
     with _scratch(to if to_kind in _SHAPES else None) as folder:
         from holdfast.stores.sqlite.backup import copy_raw  # noqa: PLC0415
 
-        yield copy_raw(path, folder)
+        copy = copy_raw(path, folder)
+        try:
+            yield copy
+        except HoldfastError as error:  # name the store, not its copy, which is deleted
+            error.args = tuple(each.replace(copy, path) if isinstance(each, str) else each for each in error.args)
+            raise
 
 
 @contextmanager

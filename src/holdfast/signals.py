@@ -1,7 +1,7 @@
-"""Signals are handled between two steps of the library, never in the middle of one.
+"""Signals are handled between two operations of the library, never in the middle of one.
 
 Python runs a signal handler between any two bytecodes of the main thread, and the handler may raise. An exception there
-would leave a lock held, a connection lost or a run claimed. `shield` defers the handlers until the step is done.
+would leave a lock held, a connection lost or a run claimed. `shield` defers the handlers until the operation is done.
 """
 
 from __future__ import annotations

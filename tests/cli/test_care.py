@@ -120,11 +120,15 @@ def test_a_file_that_cannot_be_read_at_all(store: Path, said: Said) -> None:
     data = bytearray(store.read_bytes())
     data[100:120] = b"\xff" * 20  # the page that lists the tables
     store.write_bytes(data)
-    for verb, *target in (("verify",), ("repair", str(store.parent / "new.db"))):
+    for (verb, *target), advice in (
+        (("verify",), "Try `holdfast repair TARGET`, or restore a backup."),
+        (("repair", str(store.parent / "new.db")), "Restore a backup."),
+    ):
         code, out, err = said(verb, *target)
         assert (code, out) == (Exit.ERROR, "")
-        assert err.endswith("; this command cannot read past it. Restore a backup.\n"), err
-    assert said("threads")[2].endswith("; run `holdfast verify` to see what is affected\n")
+        assert err.startswith(f"holdfast {verb}: {store}: "), err
+        assert err.endswith(f"; this command cannot read past it. {advice}\n"), err
+    assert said("threads")[2].endswith("; try the command `holdfast repair TARGET`, or restore a backup\n")
     code, out, _ = said("doctor")
     assert code == Exit.ERROR
     assert "hf.verify" not in out
@@ -260,7 +264,7 @@ def test_rekey(tmp_path: Path, said: Said, monkeypatch: pytest.MonkeyPatch) -> N
 def test_rekey_without_a_cipher_is_refused(store: Path, said: Said) -> None:
     code, out, err = said("rekey")
     assert (code, out) == (Exit.ERROR, "")
-    assert "without a cipher" in err
+    assert "is not encrypted" in err
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,7 @@ def test_a_store_that_cannot_be_opened_is_an_error(folder: Folder) -> None:
     assert said.endswith("does not exist; nothing was changed. Create it first.")
     code, said = refused(folder, "worker", "app:handlers", "--store", "app.py")
     assert code == 1
-    assert said.endswith("app.py: not a database; it was left unchanged")
+    assert said.endswith("app.py: not a database; it was left unchanged. Name another file.")
     (folder.path / "loop.db").symlink_to("loop.db")
     code, said = refused(folder, "worker", "app:handlers", "--store", "loop.db")
     assert code == 1

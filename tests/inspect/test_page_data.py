@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast, InvalidArgument, Run
-from holdfast.inspect import calls_in_words, said_by, search, spending, stories, timeline, waterfall, words_of, work
+from holdfast.inspect import calls_in_words, message_in, search, spending, stories, timeline, waterfall, words_of, work
 from tests.ui import scene
 
 
@@ -127,9 +127,10 @@ def test_the_queue_and_the_workers_are_listed(tmp_path: Path) -> None:
 
 def test_a_message_that_is_data_is_shown_as_json() -> None:
     assert (
-        words_of(said_by({"role": "assistant", "content": {"paid": True, "to": None}})) == '{"paid": true, "to": null}'
+        words_of(message_in({"role": "assistant", "content": {"paid": True, "to": None}}))
+        == '{"paid": true, "to": null}'
     )
-    assert words_of(said_by({"role": "assistant", "content": None})) == ""
+    assert words_of(message_in({"role": "assistant", "content": None})) == ""
 
 
 @pytest.mark.parametrize(
@@ -142,4 +143,4 @@ def test_a_message_that_is_data_is_shown_as_json() -> None:
     ],
 )
 def test_the_first_words_have_no_markdown_and_say_that_there_are_more(text: str, words: str) -> None:
-    assert words_of(said_by({"role": "assistant", "content": text})) == words
+    assert words_of(message_in({"role": "assistant", "content": text})) == words

@@ -636,7 +636,7 @@ def said(*texts: Any) -> Callable[[], Any]:
 def test_the_same_answer_again_and_again_is_a_loop(world: World) -> None:
     model = said("I am looking.", "  i am\nLOOKING. ", "else", "I am looking.", "never asked for")
     reason = halted(world, model, LoopGuard(window=10, repeats=3))
-    assert reason == "a loop: the model gave the same answer 3 times within the last 10 calls"
+    assert reason == "a loop: the model gave the same reply 3 times within the last 10 calls"
     assert len(world.open().effects("t")) == 4
 
 
@@ -653,7 +653,7 @@ def test_the_same_answer_again_and_again_is_a_loop(world: World) -> None:
     ],
 )
 def test_what_differs_each_time_makes_no_other_answer(world: World, one: Any, other: Any) -> None:
-    assert "the same answer 3 times" in halted(world, said(one, other, one, "too many"), LoopGuard())
+    assert "the same reply 3 times" in halted(world, said(one, other, one, "too many"), LoopGuard())
 
 
 @covers("ares/LoopDetector.no_loop")

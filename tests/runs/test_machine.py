@@ -22,7 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 import holdfast
 from holdfast import Conflict, GiveUp, Happened, Holdfast, HoldfastError, LeaseHeld, NotDone, Run
 from holdfast.policy import EveryN
-from holdfast.runs.block_end import Suspended
+from holdfast.runs.block_end import Waiting
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Clock
 from holdfast.stores.log import DirectoryStore
@@ -185,7 +185,7 @@ class RunMachine(RuleBasedStateMachine):
         self._die, self._fail = die, fail and not die
         try:
             result = run.tool(self._tool(name, call), self._arguments(key), key=f"{name} {key}")
-        except Suspended as suspended:
+        except Waiting as suspended:
             call.doubtful = True
             self._suspend(name, suspended)
         except Died:
@@ -227,7 +227,7 @@ class RunMachine(RuleBasedStateMachine):
         self._die = die
         try:
             result = self._go(run, attempt, key, detour)
-        except Suspended as suspended:
+        except Waiting as suspended:
             detour.way.doubtful = True
             self._suspend("post", suspended)
         except Died:
@@ -272,7 +272,7 @@ class RunMachine(RuleBasedStateMachine):
             return run.tool(holdfast.tool(name="instead")(act), self._arguments(at), key=at)
         return run.tool(holdfast.tool(name="planned")(act), self._arguments(at), key=at)
 
-    def _suspend(self, name: str, suspended: Suspended) -> None:
+    def _suspend(self, name: str, suspended: Waiting) -> None:
         assert name in ("post", "wire")
         assert self._holder is not None
         assert self._holder.run.core.leave(suspended)
@@ -290,7 +290,7 @@ class RunMachine(RuleBasedStateMachine):
         run.state["n"] = self._saved + 1
         try:
             run.core.prepare_step_end()()  # as `run.steps()` does; a save alone is not where a run resumes
-        except Suspended as suspended:
+        except Waiting as suspended:
             # An earlier worker acted in this step, and this one has not asked for all of it again.
             self._suspend("post", suspended)
             [question] = self._hf.waiting()
@@ -338,7 +338,7 @@ class RunMachine(RuleBasedStateMachine):
             lambda: run.halt("late"),
             lambda: run.tool(self._tool("post", call), self._arguments(key), key=f"late {key}"),
         ]
-        with pytest.raises((HoldfastError, Suspended)):  # LeaseLost, or its block has ended, or a call is in doubt
+        with pytest.raises((HoldfastError, Waiting)):  # LeaseLost, or its block has ended, or a call is in doubt
             data.draw(st.sampled_from(verbs))()
         assert call.executed == 0
 

@@ -12,7 +12,7 @@ import holdfast
 from holdfast import InvalidArgument, LeaseHeld, LeaseLost, ToolNotDone
 from holdfast.errors import Busy, Damaged, OutcomeUnknown, Replaced, StoreFull
 from holdfast.runs import claim
-from holdfast.runs.block_end import Suspended
+from holdfast.runs.block_end import Waiting
 from holdfast.runs.call_keys import MAIN_CALLER, CallKeys
 from holdfast.stores.contract import Store
 from holdfast.threads import process
@@ -52,7 +52,7 @@ def test_a_suspension_says_why(world: World) -> None:
     with world.running("t", start={}, ends="waiting") as run:
         try:
             run.wait("approval")
-        except Suspended as suspended:
+        except Waiting as suspended:
             said.append(str(suspended))
             raise
     assert said == ["waits for an answer to 'approval'"]

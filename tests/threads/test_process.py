@@ -80,9 +80,9 @@ def test_a_worker_that_lives_does(tmp_path: Path) -> None:
             thread.latest()
             with pytest.raises(holdfast.LeaseHeld):
                 thread.save({"n": 2})
-            with pytest.raises(holdfast.LeaseHeld):
+            with pytest.raises(holdfast.LeaseHeld, match="another process holds thread 't'; nothing was changed"):
                 thread.rewind("@0")
-            with pytest.raises(holdfast.LeaseHeld):
+            with pytest.raises(holdfast.LeaseHeld, match="another process holds thread 't'; nothing was changed"):
                 thread.drop()
     finally:
         child.kill()

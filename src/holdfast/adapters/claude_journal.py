@@ -20,7 +20,7 @@ from holdfast.adapters.seam import BegunCall, Declarations, Seam, checked
 from holdfast.adapters.session_store import StoreLike, StoreOwner, quoted_part
 from holdfast.codec import msgpack
 from holdfast.errors import Cancelled, Halted, InvalidArgument
-from holdfast.runs.block_end import Suspended as Waiting
+from holdfast.runs.block_end import Waiting
 from holdfast.runs.identity import own_key
 from holdfast.runs.run import Run, RunBlock
 from holdfast.types import Effect, Status

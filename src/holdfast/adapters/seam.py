@@ -28,7 +28,7 @@ from holdfast.aio.run import AsyncRun
 from holdfast.codec import msgpack
 from holdfast.errors import InvalidArgument
 from holdfast.handle import Holdfast
-from holdfast.runs.block_end import Suspended
+from holdfast.runs.block_end import Waiting
 from holdfast.runs.call_keys import FRAMEWORK_CALLER
 from holdfast.runs.calls import OnChange
 from holdfast.runs.core import RunCore
@@ -354,13 +354,13 @@ class Seam:
         Each question has its own answer: names that repeat are numbered, as in "approve c1 (2)".
         """
         answers: list[Any] = []
-        waiting: Suspended | None = None
+        waiting: Waiting | None = None
         for name, payload in questions:
             try:
                 with self._mode.inside(self.run):
                     wait = partial(self._core.calls().wait, self._own_name(name), payload, None)
                     answers.append(await self._mode.work(wait))
-            except Suspended as asked:
+            except Waiting as asked:
                 waiting = asked
         if waiting is not None:
             raise waiting
@@ -389,7 +389,7 @@ class Seam:
         with self._under_way.inside() as number, self._mode.inside(self.run):
             try:
                 yield
-            except Suspended:
+            except Waiting:
                 await self._mode.poll(lambda: self._under_way.is_quiet(number))
                 raise
 

@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 from holdfast import forksafe
 from holdfast.adapters.seam_modes import BLOCKING, Mode, in_thread
 from holdfast.errors import HoldfastError
-from holdfast.runs.block_end import Suspended
+from holdfast.runs.block_end import Waiting
 from holdfast.runs.core import RunCore
 from holdfast.runs.drivers import SCOPE, Call, Uncalled, current_call
 from holdfast.runs.identity import escaped
@@ -278,7 +278,7 @@ async def call_events(call: Callable[[Emit], Awaitable[Any]]) -> AsyncGenerator[
     finally:
         if not task.done():
             task.cancel()
-            with suppress(asyncio.CancelledError, Exception, Suspended):
+            with suppress(asyncio.CancelledError, Exception, Waiting):
                 await task
 
 

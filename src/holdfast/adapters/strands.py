@@ -36,7 +36,7 @@ from holdfast.aio.handle import AsyncHoldfast
 from holdfast.aio.run import AsyncRun
 from holdfast.errors import HoldfastError, InvalidArgument
 from holdfast.handle import Holdfast
-from holdfast.runs.block_end import Suspended as Waiting
+from holdfast.runs.block_end import Waiting
 
 __all__ = ["HoldfastPlugin", "HoldfastSessionRepository", "HoldfastStorage", "run_durably"]
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import AbstractContextManager, aclosing, suppress
 from contextvars import Token
 from types import TracebackType
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import msgspec
 
@@ -252,7 +252,7 @@ class AsyncRun(RunBase):
             await to_the_end(functools.partial(self.core.halt, reason))
 
     def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
-        """See `Run.progress`. Not awaited: the next write to the store stores it."""
+        """See `Run.progress`. It is not awaited."""
         self.core.progress(done, total, note)
 
     async def model(
@@ -424,6 +424,12 @@ class AsyncRunBlock:
         self._request = request
         self._run: AsyncRun | None = None
         self._token: Token[Any] | None = None
+
+    if not TYPE_CHECKING:  # type checkers know the attributes
+
+        def __getattr__(self, name: str) -> NoReturn:
+            advice = "; use `async with hf.aio.run(…) as run:`" if hasattr(AsyncRun, name) else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{advice}")
 
     async def __aenter__(self) -> AsyncRun:
         self._request.enter_once()

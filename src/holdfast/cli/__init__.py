@@ -1,1 +1,1 @@
-"""The command line: one module per command, imported when the command is called."""
+"""The command line: a module for each group of commands, imported when one of its commands is called."""

@@ -1,4 +1,4 @@
-"""Changing threads: fork, rewind, label, tag, prune, drop and erase."""
+"""Changes of threads: fork, rewind, label, tag, prune, drop and erase."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def _named(hf: Holdfast, reference: str, what: str, **given: Any) -> Output:
 @option("--prefix TEXT", "prune threads whose names start with this")
 @option("--all", "prune all threads of the namespace", name="is_all")
 @option("--keep-last N", "keep the newest N checkpoints of each thread", count())
-@option("--older-than AGE", "delete only checkpoints older than this: 12h, 30d", duration)
+@option("--older-than AGE", "delete only checkpoints older than this: 12h, 30d; 90 means 90s", duration)
 def prune(
     location: Location,
     agreed: Consent,
@@ -169,7 +169,8 @@ def prune(
     """Delete old checkpoints of threads, and the data that only they used, after showing the plan.
 
     A checkpoint is deleted if it is not among the newest --keep-last and is older than --older-than. The head, labelled
-    checkpoints, the newest completed checkpoint and the starting points of forks are always kept.
+    checkpoints, the newest completed checkpoint, the starting points of forks and the checkpoint from which a run
+    resumes are always kept.
     """
     if [bool(names), prefix is not None, is_all].count(True) != 1:
         raise InvalidArgument("choose threads in one way: name them, or pass --prefix or --all")

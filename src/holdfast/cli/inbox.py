@@ -46,7 +46,7 @@ _MARKS: Final = {"answered": "=", "again": ">", "decide": "?", "wait": "?", "chi
 @option("--name NAME", "only questions and calls with this name")
 @tools_option("the agent's tools")
 @option("--calls", "show each call, and what a resume does with it")
-@option("--stuck-after AGE", "stuck: no progress for this long", duration, "5m")
+@option("--stuck-after AGE", "stuck: no progress for this long; 90 means 90s", duration, "5m")
 @limit(50, "runs")
 def inbox(
     location: Location,

@@ -91,7 +91,7 @@ _THREADS: Final = (
 @choice("--status STATUS", (each.replace(" ", "-") for each in get_args(inspect.ThreadStatus)))
 @option("--contains TEXT", "only names that contain this")
 @option("--agent NAME", "only threads of this agent")
-@option("--older-than AGE", "not changed for at least this: 90s, 45m, 12h, 30d, 2w", duration)
+@option("--older-than AGE", "not changed for at least this: 90s, 45m, 12h, 30d, 2w; 90 means 90s", duration)
 @option("--newer-than AGE", "changed within this", duration)
 @choice("--sort ORDER", get_args(inspect.Order), "newest", name="order")
 @limit(100, "threads")

@@ -54,7 +54,7 @@ GROUPS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "worker": ("work", "run queued runs, and resume interrupted ones"),
         "submit": ("work", "queue a run for any worker"),
         "result": ("work", "write the result of a run"),
-        "schedules": ("work", "list what is started at certain times"),
+        "schedules": ("work", "list the schedules of runs"),
         "drill": ("programs", "kill an agent at every point of its run, and compare"),
     },
     "Transfer": {

@@ -68,7 +68,7 @@ def _fault_names(_ctx: click.Context, _param: click.Parameter, text: str | None)
     multiple=True,
 )
 @option("--answers JSON", "answers to run.wait, by name")
-@option("--points N", "disturb at N evenly spread points (default: all kills)", count(1))
+@option("--points N", "disturb at N evenly spread points (default: all points)", count(1))
 @option("--timeout SECONDS", "time limit of one run (default: 60)", seconds(0.001, 1e9))
 @option(
     "--faults NAMES",
@@ -148,7 +148,7 @@ def _agent(app: str) -> Any:
 @option("--port N", "the port (default: any free port)", count(0, 65_535))
 @option("--allow-write", "let the page change the store")
 @option("--redact APP:FN", "a function (module:attribute) applied to every string but names")
-@option("--graph APP", "a LangGraph graph (module:attribute) that answers resume")
+@option("--graph APP", "the LangGraph graph (module:attribute) that an answer resumes")
 def ui(
     location: Location, as_json: bool, port: int | None, allow_write: bool, redact: str | None, graph: str | None
 ) -> Exit:

@@ -77,7 +77,9 @@ def message_of(error: HoldfastError, verb: str | None = None) -> str:
     cause = error.__cause__
     message = worded(str(error))
     if isinstance(error, Damaged) and verb in ("verify", "repair"):
-        return f"{message.removesuffix(_VERIFY)}; this command cannot read past it. Restore a backup."
+        advice = "Restore" if verb == "repair" else "Try `holdfast repair TARGET`, or restore"
+        what = message.removesuffix(_VERIFY).removesuffix(_REPAIR)
+        return f"{what}; this command cannot read past it. {advice} a backup."
     if isinstance(error, NotFound) and re.fullmatch("there is no thread '[^']*'", message):
         return f"{message}; `holdfast threads` lists the threads"
     if isinstance(error, StoreError) and isinstance(cause, OSError) and cause.strerror:
@@ -338,6 +340,7 @@ def progress(what: str) -> Generator[Show]:
 # -- Python calls in messages, replaced by the commands that do the same ----------------------------------------------
 
 _VERIFY: Final = "; run `holdfast verify` to see what is affected"
+_REPAIR: Final = "; try the command `holdfast repair TARGET`, or restore a backup"
 _MISSING_KEY: Final = "which is not there; nothing was changed. Add it to $HOLDFAST_KEY."
 _SENTENCES: Final = (
     ("Call hf.undo(), or pass past_effects=True (--past-effects)", "Pass --past-effects to rewind anyway"),
@@ -349,7 +352,7 @@ _SENTENCES: Final = (
     ("Try again later, or pass wait=.", "Try again later."),
     ("pass early=True (--early)", "pass --early"),
     (
-        "is waiting and has no result yet. Ask again later, or pass a longer wait=.",
+        "is waiting and has no result yet. hf.waiting() lists what it waits for.",
         "is waiting and has no result yet; `holdfast inbox` shows what it waits for",
     ),
     ("Ask again later, or pass a longer wait=.", "Ask again later, or pass --wait."),

@@ -1,4 +1,4 @@
-"""Moving threads in and out: import and export."""
+"""Transfer of threads into and out of a store: import and export."""
 
 from __future__ import annotations
 

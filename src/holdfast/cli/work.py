@@ -399,7 +399,7 @@ def submit(location: Location, handler: str, name: str, start: str, version: str
 @thread("THREAD", "name")
 @option(
     "--wait [TIME]",
-    "wait until it is there, or so long: 90s, 45m, 12h",
+    "wait for the result, at most this long: 90s, 45m, 12h; 90 means 90s",
     duration,
     is_flag=False,
     flag_value="52w",

@@ -1,4 +1,4 @@
-"""Load what is left of a damaged state. A `MissingValue` (a mark) replaces each value that cannot be read."""
+"""Load what is left of a damaged state. A `MissingValue` replaces each value that cannot be read."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class _Forged(Exception):
 
 
 def salvaged(store: Store, thread: int, row: CheckpointRow) -> tuple[Any, tuple[MissingValue, ...]]:
-    """The readable part of a state with marks in the places of lost values, and a list of these marks.
+    """The readable part of a state with a `MissingValue` in the place of each lost value, and a list of these.
 
     A list keeps its length. An entry of a large dict whose key is lost has no place, so it is only listed. Raises
     Damaged if the skeleton cannot be read.

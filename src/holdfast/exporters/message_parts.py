@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.inspect import Piece, said_by
+from holdfast.inspect import Piece, message_in
 
 _TYPES: Final = {
     "image": "image",
@@ -146,7 +146,7 @@ def system_pieces(state: Any) -> list[Piece]:
     if given is None:
         return []
     inside = given if type(given) is dict and "parts" in given else {"content": given}
-    return [piece for piece in said_by({**inside, "role": "system"}).parts if piece[1] != ""]
+    return [piece for piece in message_in({**inside, "role": "system"}).parts if piece[1] != ""]
 
 
 def _prompt(state: Any) -> Any:

@@ -26,8 +26,8 @@ from holdfast.inspect import (
     data_of,
     find,
     is_message,
+    message_in,
     messages_of,
-    said_by,
     unwrapped,
     usage_of,
 )
@@ -352,7 +352,7 @@ def talk_of(excerpt: Excerpt) -> Talk:
 
 def message_of(item: Any, told: Sequence[str | None] = ()) -> Message:
     """Convert one message. `told` is the status of each of its calls, from the journal."""
-    said = said_by(item)
+    said = message_in(item)
     parts = [part_of(piece) for piece in said.parts if piece[1] != ""]
     parts += [_call(call, told[at] if at < len(told) else None) for at, call in enumerate(said.calls)]
     parts += [_response(result) for result in said.results]

@@ -33,9 +33,9 @@ from holdfast.inspect.chat import (
     ToolCall,
     chat_of,
     is_message,
+    message_in,
     messages_of,
     parts_of,
-    said_by,
     unwrapped,
 )
 from holdfast.inspect.damage import Readable
@@ -155,6 +155,7 @@ __all__ = [
     "is_message",
     "is_shown",
     "kin",
+    "message_in",
     "messages_of",
     "moment_of",
     "nearest_threads",
@@ -167,7 +168,6 @@ __all__ = [
     "parts_of",
     "recovery",
     "result_words",
-    "said_by",
     "sampled",
     "search",
     "seconds_to_write",

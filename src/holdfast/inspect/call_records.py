@@ -275,19 +275,18 @@ def effects_ahead(hf: Holdfast, thread: str, checkpoint: str | Checkpoint) -> li
     if row.summary.agent == graphs.AGENT:
         since = graphs.tool_entries(store, row.name, decode(start).created_at)
         return [_of_graph(row.name, entry) for entry in since if entry.kind in _ACTING and entry.status != "late"]
-    deeds = actions_ahead(store, row, start)
     return [
         Ahead(
-            thread=deed.thread.name,
-            number=deed.entry.number,
-            step=deed.entry.step,
-            name=deed.entry.name,
-            effect=deed.entry.kind,
-            status=deed.outcome.status,
-            must_confirm=deed.entry.kind == "irreversible",
+            thread=action.thread.name,
+            number=action.entry.number,
+            step=action.entry.step,
+            name=action.entry.name,
+            effect=action.entry.kind,
+            status=action.outcome.status,
+            must_confirm=action.entry.kind == "irreversible",
         )
-        for deed in deeds
-        if isinstance(deed, Action)
+        for action in actions_ahead(store, row, start)
+        if isinstance(action, Action)
     ]
 
 

@@ -123,7 +123,7 @@ def chat_of(
     for index, item in enumerate(items):
         if is_claude_entry(item) and unwrapped(item) is item:
             continue  # data of its CLI
-        talk.hear(index, said_by(item))
+        talk.hear(index, message_in(item))
     messages = tuple(message for message in talk.messages() if begin <= message.index < end)
     return Chat(path=path, total=total, start=begin, messages=messages)
 
@@ -276,7 +276,7 @@ def is_claude_entry(item: Any) -> bool:
     return type(item) is dict and type(item.get("type")) is str and ("sessionId" in item or "parentUuid" in item)
 
 
-def said_by(item: Any) -> Said:
+def message_in(item: Any) -> Said:
     """Parse a message. Unknown content becomes a part of kind "data"."""
     message = unwrapped(item)
     if type(message) is str:

@@ -26,7 +26,7 @@ from holdfast.inspect.call_records import (
     recorded_call,
     rows_between,
 )
-from holdfast.inspect.chat import Piece, Said, messages_of, said_by
+from holdfast.inspect.chat import Piece, Said, message_in, messages_of
 from holdfast.inspect.damage import Readable
 from holdfast.inspect.graphs import AGENT, journal_of, tool_entries
 from holdfast.inspect.references import existing
@@ -198,7 +198,7 @@ def _last_message(hf: Holdfast, checkpoint: Checkpoint, redacted: Callable[[Any]
         return LastMessage(0, "", "")  # the page of the step reports the error
     found = messages_of(state)
     items = found[1] if found else []
-    last = [said_by(redacted(item)) for item in reversed(items[-2:])]
+    last = [message_in(redacted(item)) for item in reversed(items[-2:])]
     result = result_words(last[0]) if last and not words_of(last[0]) else ""
     for said in last:
         if words := words_of(said):

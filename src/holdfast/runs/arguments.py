@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import Final, TypeGuard
 
-from holdfast.errors import InvalidArgument
+from holdfast.codec import msgpack
+from holdfast.errors import InvalidArgument, Unsupported
 
 _MOST_SECONDS: Final = 100 * 366 * 86_400
 
@@ -36,3 +37,12 @@ def is_number(value: object, least: float, most: float = math.inf) -> TypeGuard[
     if not isinstance(value, int | float) or type(value) not in (int, float):
         return False
     return least <= value <= most and value < math.inf
+
+
+def check_value(what: str, value: object) -> None:
+    """Unsupported, with the place in `what`, if a value that is not a state cannot be stored."""
+    try:
+        msgpack.check(value, is_state=False)
+    except Unsupported as refused:
+        problem = f"{refused.problem}; nothing was stored"
+        raise Unsupported(f"{what}{refused.path[1:]}", problem, refused.undeclared) from None

@@ -18,7 +18,7 @@ from holdfast.types import Status
 # -- exceptions that end a block without an error -----------------------------------------------------------------
 
 
-class Suspended(BaseException):
+class Waiting(BaseException):
     """Ends a run's block without ending the run, which waits for an answer, a time or a child.
 
     Not an Exception, so that programs do not catch it by accident.
@@ -60,7 +60,7 @@ class Stopped(BaseException):
 
 # -- errors: several tasks or threads may fail at the same time ---------------------------------------------------
 
-_SILENT: Final = (Suspended, Stopped)
+_SILENT: Final = (Waiting, Stopped)
 
 
 def decisive(error: BaseException | None) -> BaseException | None:
@@ -76,7 +76,7 @@ def decisive(error: BaseException | None) -> BaseException | None:
         if found := next((leaf for leaf in each if isinstance(leaf, kind)), None):
             return found
     for leaf in each:
-        if not isinstance(leaf, Exception | Suspended | Stopped) and not _is_cancelled_task(leaf):
+        if not isinstance(leaf, Exception | Waiting | Stopped) and not _is_cancelled_task(leaf):
             return leaf
     failed = error.subgroup(Exception)
     if failed is not None:

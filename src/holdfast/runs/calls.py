@@ -13,7 +13,7 @@ from holdfast.codec.typed import StateType, state_type
 from holdfast.errors import Conflict, EffectMismatch, InvalidArgument, Unsupported
 from holdfast.observer import CallKind
 from holdfast.runs.arguments import checked_seconds, checked_text
-from holdfast.runs.block_end import Suspended
+from holdfast.runs.block_end import Waiting
 from holdfast.runs.call_keys import CallKeys
 from holdfast.runs.context import RunContext
 from holdfast.runs.doubt import suspended_to_settle
@@ -79,7 +79,7 @@ class Calls:
         while not is_kept:
             try:
                 is_kept = wait(context, name, calls, None, f"{WAIT}{KEY_SEPARATOR}{name}") is True
-            except Suspended as suspended:
+            except Waiting as suspended:
                 suspended.reason = (
                     f"the program did not repeat {names}, which an earlier process called. Resume the run with "
                     f"the program of that process, or keep what was done: answer {name!r} with True (hf.answer)"
@@ -125,7 +125,7 @@ class Calls:
             # A failed call that is made again is the same call, as in a replay. It counts in the step in which it was
             # started: a stream that was left open may fail in a later step.
             undo_start()
-            if isinstance(error, Suspended):
+            if isinstance(error, Waiting):
                 self.context.suspend(error)
             raise
         finally:

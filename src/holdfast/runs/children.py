@@ -15,7 +15,7 @@ from holdfast.codec import msgpack
 from holdfast.errors import Cancelled, Conflict, InvalidArgument, LeaseLost, NotFound, Unfinished
 from holdfast.policy import Policy
 from holdfast.runs import call_keys
-from holdfast.runs.block_end import Suspended
+from holdfast.runs.block_end import Waiting
 from holdfast.runs.calls import Calls
 from holdfast.runs.claim import ClaimRequest, ClaimTerms, until_free
 from holdfast.runs.context import Supervisor
@@ -164,7 +164,7 @@ class Child:
         return core
 
     def leave(self, core: RunCore, error: BaseException | None) -> None:
-        """Release the child and record its result. Suspended if it waits: then its parent waits too."""
+        """Release the child and record its result. Waiting if it waits: then its parent waits too."""
         if self._call_under_way is None or self._entry is None or self._calls is None:
             return
         context, row = self._calls.context, self._entry
@@ -174,7 +174,7 @@ class Child:
                 context.journal.end(replace(row, status="done", result=msgpack.encode(core.result)))
             elif core.status == "failed" and isinstance(error, Exception):
                 context.journal.fail(row, error)
-            if core.status in ("waiting", "queued") and (error is None or isinstance(error, Suspended)):
+            if core.status in ("waiting", "queued") and (error is None or isinstance(error, Waiting)):
                 raise context.suspend(core.suspension_of_parent(f"its child {self._name} waits"))
         finally:
             self._call_under_way.__exit__(None, None, None)

@@ -14,10 +14,10 @@ from holdfast.errors import Cancelled, HoldfastError, InvalidArgument
 from holdfast.observer import RunObservation
 from holdfast.policy import Policy
 from holdfast.redaction import Redaction
-from holdfast.runs.block_end import Suspended
+from holdfast.runs.block_end import Waiting
 from holdfast.runs.earlier_calls import CallMode, EarlierCalls
 from holdfast.runs.guards import Guard, Watch
-from holdfast.runs.identity import is_same
+from holdfast.runs.identity import is_same, own_key
 from holdfast.runs.journal import Journal
 from holdfast.runs.lease import Lease, now
 from holdfast.runs.open_entries import Place, place_of
@@ -100,7 +100,7 @@ class RunContext:
         self.changed: list[Entry] = []  # recorded calls that the program repeated with other arguments
         # By place: the arguments of each call that was answered, as digest, and its function.
         self.answered: dict[Place, tuple[bytes, Callable[..., Any]]] = {}
-        self.suspended: Suspended | None = None
+        self.suspended: Waiting | None = None
         self.ended: Status | None = None
         self._lock = threading.Lock()
 
@@ -124,7 +124,7 @@ class RunContext:
         return (replace(entry, topic=topic, result=result, ended_at=now()),)
 
     def require_held(self, *, to_ask: bool = False) -> None:
-        """HoldfastError if the run has ended, Suspended if it waits, LeaseLost if another worker may have it.
+        """HoldfastError if the run has ended, Waiting if it waits, LeaseLost if another worker may have it.
 
         `to_ask` is whether the caller asks a question: that is allowed while the run waits for other questions, so that
         concurrent calls can all ask.
@@ -161,12 +161,12 @@ class RunContext:
         elif not is_same(known[1], function, is_named=is_named):
             what = "another function of that name"
         if what is not None:
-            raise InvalidArgument(
-                f"{name!r} was already called with this key and {what} in this step, or its recorded reply was "
-                "returned for another call; nothing was called. Give each call its own key."
-            )
+            problem = f"{name!r} was already called with this key and {what} in this step"
+            if own_key(place[1]) is None:
+                problem = f"the recorded result that fits this call of {name!r} was used for one with {what}"
+            raise InvalidArgument(f"{problem}; nothing was called. Give each call its own key.")
 
-    def suspend(self, suspended: Suspended) -> Suspended:
+    def suspend(self, suspended: Waiting) -> Waiting:
         """Suspend the run: for its own questions if it has some, and until the first of its children wakes."""
         with self._lock:
             known = self.suspended
@@ -178,7 +178,7 @@ class RunContext:
                 question, *more = questions.values() or (None,)
                 seen_until = None if more else chosen.seen_until
                 wake_at, wake_wall = first.wake_at, first.wake_wall
-                suspended = Suspended(question, chosen.reason, wake_at, wake_wall, seen_until, more_entries=tuple(more))
+                suspended = Waiting(question, chosen.reason, wake_at, wake_wall, seen_until, more_entries=tuple(more))
             self.suspended = suspended
             return suspended
 
@@ -186,7 +186,7 @@ class RunContext:
 def run_ended_error(thread: str, status: Status) -> HoldfastError:
     """The error of a verb that is used after its run has ended."""
     is_completed = status == "completed"
-    advice = "Make the call before run.finish" if is_completed else "Resume it with hf.run, or a child with its parent"
+    advice = "Do this before run.finish" if is_completed else "Resume it with hf.run, or a child with its parent"
     return HoldfastError(
         f"this block no longer holds the run of thread {quoted(thread)}, which is {status}; nothing was called or "
         f"saved. {advice}."

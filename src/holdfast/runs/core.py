@@ -23,8 +23,8 @@ from holdfast.errors import (
 )
 from holdfast.observer import RunObservation
 from holdfast.policy import Event
-from holdfast.runs.arguments import checked_text
-from holdfast.runs.block_end import Stopped, Suspended, decisive, without_silent
+from holdfast.runs.arguments import check_value, checked_text
+from holdfast.runs.block_end import Stopped, Waiting, decisive, without_silent
 from holdfast.runs.calls import Calls
 from holdfast.runs.context import RunContext, RunSettings, left_row, run_ended_error
 from holdfast.runs.doubt import suspended_to_settle
@@ -76,7 +76,7 @@ class RunCore:
         self._settings = settings
         self._lease = lease
         self._calls: Calls | None = None
-        self._suspended: Suspended | None = None
+        self._suspended: Waiting | None = None
         self.children_before: set[str] = set()  # threads of the children that earlier claims started
         self._changed: list[Entry] = []
         loaded = thread.latest() if head is None else thread.saver.load_claimed(head)
@@ -292,7 +292,7 @@ class RunCore:
     def prepare_finish(self, result: Any) -> Callable[[], object]:
         """Prepare `Run.finish`."""
         context = self._calls_if_held().context
-        msgpack.check(result, is_state=False)
+        check_value("the result of the run", result)
         encoded = msgpack.encode(context.redaction.value(result))
         row = released_row(context.journal.counted(context.lease.row), "completed")
         earlier = tuple(number for number in row.doubts if number <= row.closed)
@@ -488,8 +488,8 @@ class RunCore:
             journal.cancel = pending_cancel(context.store, self._row)  # a child has read the cancellation first
         if journal.cancel is not None and not isinstance(error, LeaseLost):
             self._end_cancelled(context, journal.cancel)
-            return isinstance(error, Suspended | Stopped)
-        if context.suspended is not None and (error is None or isinstance(error, Suspended)):
+            return isinstance(error, Waiting | Stopped)
+        if context.suspended is not None and (error is None or isinstance(error, Waiting)):
             self._suspend(context, context.suspended)
             return True
         if isinstance(error, LeaseLost):
@@ -516,7 +516,7 @@ class RunCore:
         self._end(row.status)
         return isinstance(error, Stopped)
 
-    def _suspend(self, context: RunContext, suspended: Suspended) -> None:
+    def _suspend(self, context: RunContext, suspended: Waiting) -> None:
         """Let the run wait, in the same transaction that shows its question."""
         lease, journal = context.lease, context.journal
         lease.stop()
@@ -557,12 +557,12 @@ class RunCore:
             context.journal.put_run(released_row(self._final_row(context), "halted", reason))
         self._end("halted")
 
-    def suspension_of_parent(self, reason: str) -> Suspended:
+    def suspension_of_parent(self, reason: str) -> Waiting:
         """The suspension of the parent of this run, which waits as long as this one."""
         if self.status == "queued":  # the answer was posted while the run was about to wait
-            return Suspended(None, reason, self._shared.store.clock().now, now())
+            return Waiting(None, reason, self._shared.store.clock().now, now())
         own = self._suspended
-        return Suspended(None, reason) if own is None else Suspended(None, reason, own.wake_at, own.wake_wall)
+        return Waiting(None, reason) if own is None else Waiting(None, reason, own.wake_at, own.wake_wall)
 
     def _final_row(self, context: RunContext) -> RunRow:
         row = context.journal.counted(context.lease.final_row())

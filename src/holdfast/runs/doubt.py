@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from holdfast.codec import jsontext
 from holdfast.errors import EffectMismatch
 from holdfast.redaction import Redaction
-from holdfast.runs.block_end import Suspended
+from holdfast.runs.block_end import Waiting
 from holdfast.runs.drivers import is_async
 from holdfast.runs.identity import identity_in, own_key
 from holdfast.runs.lease import has_passed
@@ -103,9 +103,9 @@ _CALL_CHARACTERS: Final = 300  # of a call in a message
 _SHOWN: Final = 5  # earlier calls in a question
 
 
-def suspended_to_settle(entry: Entry, blocked_call: Entry | None = None) -> Suspended:
+def suspended_to_settle(entry: Entry, blocked_call: Entry | None = None) -> Waiting:
     """The suspension of a run until a call in doubt is settled. `blocked_call` is one that cannot be made before."""
-    return Suspended(
+    return Waiting(
         replace(entry, status="in_doubt"),
         f"in doubt: {entry.name} (call {entry.number}) has no recorded outcome; settle it with hf.settle",
         blocked_call=blocked_call,
@@ -119,7 +119,8 @@ def log_failure(entry: Entry, error: BaseException, redaction: Redaction) -> Non
 
     message = (
         f"{entry.name} raised an error, so call {entry.number} is in doubt and the run waits. Settle it with "
-        'hf.settle. If an error of this tool means that nothing was done, declare it in not_done=, or errors="result".'
+        "hf.settle. If this error means that nothing was done, list it in not_done=. To return errors to the model, "
+        'declare errors="result".'
     )
     text = "".join(traceback.format_exception(error))
     redacted = redaction.message(text)
@@ -130,10 +131,10 @@ def log_failure(entry: Entry, error: BaseException, redaction: Redaction) -> Non
         logger.error("%s\n%s", message, redacted)
 
 
-def suspended_until(entry: Entry, until: Deadline) -> Suspended:
+def suspended_until(entry: Entry, until: Deadline) -> Waiting:
     """The suspension of a run until the probe of a call can be called again, or until the call can be made again."""
     when = moment(until.wall).isoformat(sep=" ", timespec="seconds")
-    return Suspended(
+    return Waiting(
         None,
         f"{entry.name} (call {entry.number}) has no recorded outcome and may still act; the run waits until {when}",
         wake_at=until.at,
@@ -142,7 +143,7 @@ def suspended_until(entry: Entry, until: Deadline) -> Suspended:
     )
 
 
-def suspended_for_repeat(entry: Entry, earlier: Sequence[tuple[Entry, str, object]]) -> Suspended:
+def suspended_for_repeat(entry: Entry, earlier: Sequence[tuple[Entry, str, object]]) -> Waiting:
     """The suspension of a run until a person allows a call that may repeat earlier ones, each with its place."""
     shown = [f"{place} called it with {_text_of_call(row.call)} (call {row.number})" for row, place, _ in earlier]
     more = [f"{len(shown) - _SHOWN} more calls"] if len(shown) > _SHOWN else []
@@ -157,9 +158,9 @@ def _text_of_call(call: bytes | None) -> str:
     return text if len(text) <= _CALL_CHARACTERS else f"{text[:_CALL_CHARACTERS]}…"
 
 
-def suspended_for_permission(entry: Entry, why: str = "waits for permission") -> Suspended:
+def suspended_for_permission(entry: Entry, why: str = "waits for permission") -> Waiting:
     """The suspension of a run until a person allows a call."""
-    return Suspended(
+    return Waiting(
         replace(entry, status="asked"),
         f"{entry.name} {why}; allow it with hf.settle(THREAD, NUMBER, NotDone())",
     )
@@ -169,7 +170,7 @@ def require_expected(entry: Entry, tool: Tool, key: str | None, unrepeated: Sequ
     """Refuse a new call that may be a changed form of a call that an earlier process recorded.
 
     Only recorded calls that the program has not repeated count. EffectMismatch if the new call has another function,
-    Suspended if only a person can tell.
+    Waiting if only a person can tell.
     `key` is the one that the program gave the new call. `unrepeated` are the recorded calls.
     """
     for row in unrepeated:

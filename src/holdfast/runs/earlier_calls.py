@@ -53,8 +53,9 @@ class EarlierCalls:
         doubts: tuple[int, ...] = (),
         unfinished: Spans = (),
     ) -> None:
-        """`effects` None means "ask" on a fork, and "live" elsewhere. `doubts` are calls in doubt of earlier turns.
+        """`effects` None means "ask" on a fork. Elsewhere it means "live", and asks before a call that may repeat one.
 
+        `doubts` are calls in doubt of earlier turns.
         `unfinished` are the entries of earlier turns that did not complete, as in `RunRow`.
         """
         self._store = store

@@ -1,4 +1,4 @@
-"""The lease of a run, which one worker holds at a time; the clocks, and the deadlines of calls and waits."""
+"""The lease of a run, which one process holds at a time; the clocks, and the deadlines of calls and waits."""
 
 from __future__ import annotations
 

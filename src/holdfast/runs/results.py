@@ -206,7 +206,7 @@ def _with_type(
 
 def refusal_of(row: Entry, result: Any, refused: Unsupported) -> Unsupported:
     """The error of a result that cannot be recorded, with what to change in the program."""
-    problem = f"what {row.name} returned cannot be recorded: {refused.problem}"
+    problem = f"{row.name} was called, and its result cannot be recorded: {refused.problem}"
     if row.kind == "model" and isinstance(result, abc.Iterator | abc.AsyncIterator):
         problem = f"{row.name} returned a stream; use run.stream"
     elif row.kind == "model" and refused.undeclared is not None:

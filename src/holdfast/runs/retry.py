@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from holdfast.errors import Cancelled, InvalidArgument, LeaseLost, Unsupported
 from holdfast.runs.arguments import is_number
-from holdfast.runs.block_end import Suspended
+from holdfast.runs.block_end import Waiting
 from holdfast.runs.drivers import Call, Invocation, pause
 from holdfast.runs.lease import deadline_in, on_clock
 from holdfast.stores.contract_runs import Deadline, Entry
@@ -131,11 +131,11 @@ class RetryState:
             yield Invocation(pause, (left,), is_internal=True)
             self._context.require_active()
 
-    def _suspended(self, entry: Entry, again: Deadline) -> Suspended:
+    def _suspended(self, entry: Entry, again: Deadline) -> Waiting:
         when = moment(again.wall).isoformat(sep=" ", timespec="seconds")
         times = "once" if self._count == 1 else f"{self._count} times"
         reason = f"{entry.name} failed {times} and is called again at {when}"
-        return Suspended(None, reason, wake_at=again.at, wake_wall=again.wall, blocked_call=entry)
+        return Waiting(None, reason, wake_at=again.at, wake_wall=again.wall, blocked_call=entry)
 
     def _spread(self, entry: Entry) -> float:
         """A number from 0 to 1 that differs from call to call."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import Token
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from holdfast.errors import InvalidArgument
 from holdfast.policy import Policy
@@ -76,6 +76,7 @@ class RunBase:
 
     @property
     def status(self) -> Status:
+        """The status of the run; after the block, the status in which the block left it."""
         return self.core.status
 
     @property
@@ -164,7 +165,7 @@ class Run(RunBase):
         self.core.halt(reason)
 
     def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
-        """Report how far the run is, for `hf.progress`. The next renewal or checkpoint stores it: it costs no write."""
+        """Report how far the run is, for `hf.progress`. It is stored with the next lease renewal or checkpoint."""
         self.core.progress(done, total, note)
 
     # -- calls ----------------------------------------------------------------------------------------------------
@@ -180,9 +181,11 @@ class Run(RunBase):
         retry: Retry | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Call a model and record its reply, or return the recorded one. Keyword arguments go to the function.
+        """Call a model and record its reply, or return the recorded one. Other keyword arguments go to the function.
 
-        `retry` makes a failed call again before its error is raised.
+        `key` identifies the call among the calls of the function in this step. `type` is the class of the reply, if it
+        is not plain data. If a recorded call had other arguments, its reply is returned; with `on_change="rerun"` the
+        model is called again. `retry` makes a failed call again before its error is raised.
         """
         calls, caller = self.core.calls(), self._caller()
         with calls.watched("model", is_main=caller is MAIN_CALLER) as watched:
@@ -230,7 +233,12 @@ class Run(RunBase):
             stream.end()
 
     def tool(self, named: str | Callable[..., Any], args: Any = None, key: str | None = None) -> Any:
-        """Call a tool by name or function with arguments by name, or return the recorded result."""
+        """Call a tool and record its result, or return the recorded one.
+
+        `named` is the function, or the name of a tool that was registered with `tools=`. `args` is a dict of its
+        arguments. `key` identifies the call among the calls of the tool in this step, such as the id that the model
+        gave it.
+        """
         calls = self.core.calls()
         with calls.watched("tool", named) as watched:
             return drive(calls.tool(named, args, key, caller=self._caller(), watched=watched))
@@ -245,11 +253,12 @@ class Run(RunBase):
         policy: Policy | None = None,
         tools: Iterable[Callable[..., Any]] | None = None,
     ) -> ChildBlock:
-        """A run that belongs to this one: `with run.child("name", start=state) as child`.
+        """Start or resume a run that belongs to this one: `with run.child("name", start=state) as child`.
 
         Its thread is `PARENT/name`, which only its parent can run. If the parent uses the name again in a later step,
         the child continues from its head, as a new turn. Its result is recorded in the parent's journal. If it waits,
-        its parent waits; both are cancelled together. Children at the same time need their own threads and names.
+        its parent waits; both are cancelled together. Children that run at the same time each need a Python thread and
+        a name of their own.
         """
         return ChildBlock(Child(self.core, self.request, name, start, type, agent, policy, tools))
 
@@ -258,8 +267,8 @@ class Run(RunBase):
     def wait(self, name: str, payload: Any = None, timeout: float | None = None) -> Any:
         """Ask a question and return its answer (`hf.answer`). Until there is one, the run waits without a process.
 
-        The block ends silently and the step stays open. When the run resumes with the answer, the earlier calls of the
-        step are answered from the journal. WaitTimedOut if there is no answer within `timeout` seconds.
+        The block ends without an error, and the step stays open. When the run resumes with the answer, the earlier
+        calls of the step are answered from the journal. WaitTimedOut if there is no answer within `timeout` seconds.
         """
         return self.core.calls().wait(name, payload, timeout)
 
@@ -314,6 +323,12 @@ class RunBlock:
         self._request = request
         self._core: RunCore | None = None
         self._token: Token[Any] | None = None
+
+    if not TYPE_CHECKING:  # type checkers know the attributes
+
+        def __getattr__(self, name: str) -> NoReturn:
+            advice = "; use `with hf.run(…) as run:`" if hasattr(Run, name) else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{advice}")
 
     def __enter__(self) -> Run:
         self._request.enter_once()

@@ -314,5 +314,7 @@ class ResultSearch:
         else:
             problem = f"{whose} is {run.status} and has no result yet"
         if is_last:
-            raise Unfinished(f"{problem}. Ask again later, or pass a longer wait=.", run.turn)
+            is_waiting = run.status == "waiting" and self._turn in (None, run.turn)
+            advice = "hf.waiting() lists what it waits for" if is_waiting else "Ask again later, or pass a longer wait="
+            raise Unfinished(f"{problem}. {advice}.", run.turn)
         return PENDING

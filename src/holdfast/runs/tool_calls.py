@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from holdfast.codec import msgpack
 from holdfast.errors import ActHeld, CallTimedOut, EffectMismatch, LeaseLost, NotRecorded, ToolNotDone
 from holdfast.runs import acts
-from holdfast.runs.block_end import Suspended
+from holdfast.runs.block_end import Waiting
 from holdfast.runs.context import RunContext
 from holdfast.runs.doubt import (
     ProbeAnswer,
@@ -106,7 +106,7 @@ class ToolCall:
         self.exact: Final = digest_of(given) if self._entry.redacted else b""  # not stored: it could confirm a guess
 
     def make(self, started: Started, tool: Tool, watched: WatchedCall | None) -> Call:
-        """The recorded result, or that of a call of `tool` now. Suspended if a person has to decide."""
+        """The recorded result, or that of a call of `tool` now. Waiting if a person has to decide."""
         self._started, self._tool, self._watched = started, tool, watched
         outside = self._journal.outside.get(started.key, 0)
         self._entry = self._current_try = replace(self._entry, key=started.key, outside=outside)
@@ -370,7 +370,7 @@ class ToolCall:
                     f'{tool.name} was not called: it has no recorded result, and effects="recorded"; nothing was '
                     'changed. Run with effects="ask" or "live" to call it.'
                 )
-            # The intent is the fence check: the store refuses a worker that lost its lease before it acts.
+            # The intent is the fence check: the store refuses a process that lost its lease before it acts.
             is_irreversible = tool.effect == "irreversible"
             owner = context.lease.row.owner if is_irreversible else self._entry.owner
             entry = replace(self._entry, status="started", fence=context.lease.fence, started_at=now(), owner=owner)
@@ -452,7 +452,7 @@ class ToolCall:
                 return "raise"
             try:
                 return self._decide()
-            except Suspended:
+            except Waiting:
                 # The program does not get the error, and the block ends silently.
                 log_failure(self._entry, error, self._context.redaction)
                 raise

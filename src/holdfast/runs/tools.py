@@ -24,7 +24,7 @@ Errors = Literal["raise", "result"]
 
 _ATTRIBUTE = "__holdfast_tool__"
 _MARGIN_SHARE = 0.1  # of a timeout
-_MARGIN_SECONDS = 1.0
+_MARGIN_SECONDS = 1.0  # `_INTENT_SECONDS` of `tool_calls` adds the rest of the 1.5 seconds that the documentation names
 # Identities of Holdfast's own entries. A function `wait` in a module `run` would collide.
 _OWN = ("run.wait", "run.sleep", "run.child")
 F = TypeVar("F", bound=Callable[..., Any])

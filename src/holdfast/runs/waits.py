@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from holdfast.codec import msgpack
 from holdfast.errors import AskedByChild, Conflict, EffectMismatch, NotFound, WaitTimedOut
-from holdfast.runs.arguments import checked_text
-from holdfast.runs.block_end import Suspended
+from holdfast.runs.arguments import check_value, checked_text
+from holdfast.runs.block_end import Waiting
 from holdfast.runs.context import RunContext
 from holdfast.runs.lease import has_passed, note_posted, now, on_clock
 from holdfast.runs.open_entries import doubts_of, open_entries, pending_cancel, place_of, still_doubtful
@@ -122,11 +122,11 @@ def _has_passed(store: Store, deadline: Deadline | None) -> bool:
     return deadline is not None and has_passed(deadline, store.clock())
 
 
-def _suspended(store: Store, question: Entry, reason: str, last: int | None) -> Suspended:
+def _suspended(store: Store, question: Entry, reason: str, last: int | None) -> Waiting:
     if question.deadline is None:
-        return Suspended(question, reason, seen_until=last)
+        return Waiting(question, reason, seen_until=last)
     deadline = on_clock(question.deadline, store.clock())
-    return Suspended(question, reason, wake_at=deadline.at, wake_wall=deadline.wall, seen_until=last)
+    return Waiting(question, reason, wake_at=deadline.at, wake_wall=deadline.wall, seen_until=last)
 
 
 def _unused_answer(rows: Iterable[Entry], run: RunRow) -> Entry | None:
@@ -170,7 +170,7 @@ def answer(store: Store, thread: ThreadRow, name: str, value: Any, by: str | Non
     checked_text("the name of a question", name)
     if by is not None:
         checked_text("by", by, "; nothing was changed")
-    msgpack.check(value, is_state=False)
+    check_value("the answer", value)
     encoded = msgpack.encode(value)
     for _ in range(MAX_RACES):
         try:

@@ -158,7 +158,7 @@ class AsyncHandlerRunner(Protocol):
 
 
 class Worker:
-    """Runs handlers until it is stopped. On `SIGTERM`, running runs end their step, then the worker ends."""
+    """Runs handlers until it is stopped. On `SIGTERM`, the runs that it holds end their step, then the worker ends."""
 
     def __init__(
         self,

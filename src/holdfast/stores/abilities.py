@@ -25,7 +25,7 @@ class Announcing(Protocol):
 
 @runtime_checkable
 class Expiring(Protocol):
-    """A store that finds runs of dead workers without reading all running runs."""
+    """A store that finds runs of dead processes without reading all running runs."""
 
     def expired(self) -> list[tuple[str, RunRow]]:
         """Running runs whose leases may have ended, with the names of their threads, in the order of `Store.queue`."""

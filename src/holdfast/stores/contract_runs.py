@@ -92,7 +92,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     owner: Owner | None = None
     clock: str = ""
-    lease_until: int = 0  # 0 when no worker holds the run
+    lease_until: int = 0  # 0 when no process holds the run
     # `lease_until` when the run was claimed. The difference is the shortest time that the run can have been held.
     lease_first: int = 0
     held: int = 0  # ms for which earlier claims of the same turn held the run
@@ -120,7 +120,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     created_at: int = 0
     updated_at: int = 0
     replayed: tuple[int, int] = (0, 0)  # replayed (model, tool) calls that no journal entry counts yet
-    nonce: bytes = b""  # of the last claim by a worker; distinguishes claims that are equal in all other fields
+    nonce: bytes = b""  # of the last claim; distinguishes claims that are equal in all other fields
     sealed: bytes = b""  # in an encrypted store: the content of the fields that are empty
     # Spans of entry numbers, first and last. The entries in them that were made outside of steps still answer calls.
     kept: tuple[tuple[int, int], ...] = ()
@@ -197,7 +197,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     kind: EntryKind
     status: EntryStatus
     arguments: bytes  # a digest of the arguments
-    fence: int  # the fence of the worker that wrote it; 0 if it was posted from outside the run
+    fence: int  # the fence of the process that wrote it; 0 if it was posted from outside the run
     started_at: int
     ended_at: int | None = None
     call: bytes | None = None  # the encoded arguments, if a person may be asked about the call

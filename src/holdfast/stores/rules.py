@@ -29,6 +29,7 @@ from holdfast.errors import (
 )
 from holdfast.stores.contract import Commit
 from holdfast.stores.contract_runs import ActClaim, ActRow, Clock, Entry, EntryStatus, Progress, RunRow
+from holdfast.text import quoted
 
 E = TypeVar("E", bound=HoldfastError)
 
@@ -147,7 +148,7 @@ def require_fence(found: RunRow | None, fence: int) -> RunRow:
     """The run, if it is running with this fence; else `LeaseLost`. An expired lease still counts."""
     if found is None or found.fence != fence or found.status != "running":
         raise LeaseLost(
-            "the run was ended, or claimed by another worker; nothing was changed. Leave its block; hf.run resumes it "
+            "the run was ended, or claimed by another process; nothing was changed. Leave its block; hf.run resumes it "
             "when it is free."
         )
     return found
@@ -198,8 +199,8 @@ def overdue(row: RunRow, clock: Clock, wall: int) -> int:
     return (clock.latest_certain - row.wake_at) * 1000 if row.clock == clock.id else wall - row.wake_wall
 
 
-def require_free(found: RunRow | None, clock: Clock) -> None:
-    """`LeaseHeld` if another worker's lease on the thread has not ended."""
+def require_free(found: RunRow | None, clock: Clock, name: str | None = None) -> None:
+    """`LeaseHeld` if another process's lease on the thread has not ended."""
     if (
         found is not None
         and found.status == "running"
@@ -207,7 +208,8 @@ def require_free(found: RunRow | None, clock: Clock) -> None:
         and found.clock == clock.id
         and not clock.has_reached(found.lease_until)
     ):
-        raise LeaseHeld("another process holds the thread; nothing was changed. Wait until its run or its lease ends.")
+        which = "the thread" if name is None else f"thread {quoted(name)}"
+        raise LeaseHeld(f"another process holds {which}; nothing was changed. Wait until its run or its lease ends.")
 
 
 def fence_of(run: RunRow) -> int | None:
@@ -405,6 +407,9 @@ older_format = _error(
     "upgrade it. A program that opens it upgrades it, too.",
 )
 damaged = _error(Damaged, "{}; run hf.verify() to see what is affected")
+damaged_at_open = _error(
+    Damaged, "{}: the database is damaged ({}); try the command `holdfast repair TARGET`, or restore a backup"
+)
 forked = _error(
     StoreError,
     "{}: this process was forked during a call and cannot use the store; nothing was done. Use it in the parent.",

@@ -1,4 +1,4 @@
-"""Segments: cells packed into one checksummed blob; which segments hold the cells of a span; which ones to merge.
+"""Segments: cells packed into one checksummed record; which segments hold the cells of a span; which ones to merge.
 
 Layout, little-endian: version (1 byte), encoding (1 byte), length of the header (4 bytes), the header uncompressed, the
 body, checksum (4 bytes). The header is msgpack `[ranges, size, refs]`: which cells the segment holds, the size of the

@@ -88,7 +88,7 @@ class Context:
         # Two callers at the same moment may get two locks. Then the store's compare-and-set decides between them.
         return self._locks.setdefault(name, ThreadLock()) if lock is None else lock
 
-    # -- writes: they also succeed on a thread whose worker died before its lease ended --------------------------------
+    # -- writes: they also succeed on a thread whose process died before its lease ended -------------------------------
 
     def commit(self, *commits: Commit) -> list[Position]:
         """Store commits of different threads: all of them, or none."""

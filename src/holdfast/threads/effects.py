@@ -1,4 +1,4 @@
-"""Effects of runs outside the store: the calls after a checkpoint, which a rewind does not undo."""
+"""Effects of a thread's run: the calls of tools after a checkpoint, which a rewind does not undo."""
 
 from __future__ import annotations
 

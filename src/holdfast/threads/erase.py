@@ -1,4 +1,4 @@
-"""Erase a subject: remove everything about it from the store and its files, and report what stays and why.
+"""Erase threads: remove their data from the store and its files, and report what stays and why.
 
 Threads are dropped first, each in one transaction. The later steps find by themselves what is left to do, so an erasure
 that was cut off can be called again.
@@ -194,7 +194,7 @@ class _Erasure:
         clock = self._store.clock()
         if run.clock == clock.id and not clock.has_reached(run.lease_until) and not process.is_dead(run.owner):
             raise LeaseHeld(
-                f"thread {quoted(name)} is being run by a worker; nothing was erased. "
+                f"thread {quoted(name)} is held by a process; nothing was erased. "
                 "Call hf.cancel(), or wait until the run ends."
             )
 

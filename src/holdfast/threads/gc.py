@@ -13,7 +13,7 @@ from holdfast.delta.load import reachable
 from holdfast.errors import Damaged
 from holdfast.intervals import Intervals
 from holdfast.stores.contract import Live, Refs, Span, Store
-from holdfast.threads.scan import last_of, name_of, roots
+from holdfast.threads.scan import last_of, roots
 from holdfast.types import OptimizeResult
 
 # Forks that are made meanwhile must be swept, too. If new ones keep appearing, unused blobs are removed the next time.
@@ -68,14 +68,9 @@ def _live_of(store: Store, thread: int, token: int | None) -> Live:
     waiting = [thread]
     while waiting:
         for number in waiting:
-            try:
-                for span in _reached(store, number, blobs if number == thread else set()):
-                    if span.thread == thread:
-                        used[span.log].add(span.start, span.start + span.count)
-            except Damaged:
-                if name_of(store, number) is not None:
-                    raise
-                # It was dropped meanwhile, with its checkpoints, so they use nothing.
+            for span in _reached(store, number, blobs if number == thread else set()):
+                if span.thread == thread:
+                    used[span.log].add(span.start, span.start + span.count)
         read.update(waiting)
         waiting = [number for number in store.forks(thread) if number not in read]
     last = max(horizon, 1)

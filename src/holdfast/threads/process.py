@@ -67,7 +67,7 @@ def _is_alive(owner: Owner) -> bool | None:
 def free_if_dead(store: Store, thread: int, held: LeaseHeld) -> None:
     """Release the lease of a thread's run if its process is proven dead. Raise `held` otherwise.
 
-    The run stays interrupted. LeaseHeld if another worker takes it at the same moment.
+    The run stays interrupted. LeaseHeld if another process claims it at the same moment.
     """
     run = store.run(thread)
     if run is None or run.owner is None or not is_dead(run.owner):

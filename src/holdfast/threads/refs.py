@@ -169,7 +169,10 @@ def _seq_of_id(store: Store, thread: ThreadRow, text: str) -> int | None:
         return seq_of(id) if row is not None and row.id == id else None
     wanted = text.lower()
     if len(wanted) < _SHORT_MIN:
-        raise NotFound(f"{quoted(text)} is too short for an id; give at least {_SHORT_MIN} characters")
+        label = quoted(f"@{text}")
+        raise NotFound(
+            f"{quoted(text)} is too short for an id; give at least {_SHORT_MIN} characters. For a label, write {label}."
+        )
     if (seq := _seq_of_ending(store, thread, wanted)) is not None:
         return seq
     matches: list[tuple[int, str]] = []

@@ -230,7 +230,7 @@ def _released(run: RunRow, *, is_whole: bool) -> RunRow:
     if run.status == "completed" or (is_whole and run.status != "running"):
         return replace(run, owner=None, lease_until=0, lease_first=0)
     if is_whole:
-        # Like a run whose worker has just died: its lease has ended, on any clock.
+        # Like a run whose process has just died: its lease has ended, on any clock.
         return replace(run, lease_until=0, lease_first=0)
     return replace(run, status="failed", reason=_LOST, owner=None, lease_until=0, lease_first=0, wake_at=0, wake_wall=0)
 

@@ -44,8 +44,9 @@ def checked_version(schema_version: int | None) -> int | None:
 class Thread:
     """A thread object: reads and writes one thread. Get it from `hf.thread(name)`.
 
-    It remembers the head it last saw. A save or a rewind raises Conflict if another writer has changed the thread
-    since. `latest()` reads the head again.
+    It remembers the head that it last read or saved. A save or a rewind raises Conflict if another writer has changed
+    the thread since. `latest()` reads the head again. The first save of a thread object that has not read the thread
+    follows the head in the store.
     """
 
     def __init__(self, context: Context, name: str, type: Any = None, schema_version: int | None = None) -> None:
@@ -82,7 +83,7 @@ class Thread:
         """Store `state` as the thread's new head and return its checkpoint, without the state.
 
         The checkpoint is durable when the call returns. Without `step` it gets the step of the head plus one. Raises
-        Unsupported or TooLarge for a state that cannot be stored, LeaseHeld if a worker runs the thread, and Conflict
+        Unsupported or TooLarge for a state that cannot be stored, LeaseHeld if a process runs the thread, and Conflict
         if another writer has changed the thread: then nothing is saved. Raises OutcomeUnknown if the store failed while
         it was writing.
 
@@ -126,7 +127,10 @@ class Thread:
         return next(iter(save_all([change])), None)
 
     def pop(self, path: str, *, expect: Expect = None, unique: str | None = None) -> Any:
-        """Remove the last item of the list under the key `path` of the state, and return it; None if there is none."""
+        """Remove the last item of the list under the key `path` of the state, and return it; None if there is none.
+
+        With `unique`, a second call with the same text does nothing and returns None.
+        """
         self._context.check_open()
         return next(iter(ListMember(self._context, self.saver, path).pop(expect, unique)), None)
 
@@ -234,10 +238,11 @@ class Thread:
         *,
         skip_damaged: bool = False,
     ) -> Iterator[Checkpoint]:
-        """List the thread's checkpoints, newest first, without states. Pass `before` a checkpoint to get the next page.
+        """List the thread's checkpoints, newest first, without states.
 
-        It reads page by page and keeps nothing open in between. The history of a thread that was never saved is empty.
-        Checkpoints that cannot be read are left out; after the last one, Damaged is raised unless `skip_damaged`.
+        It reads page by page and keeps nothing open in between. Pass `before` to list only older checkpoints than that
+        one. The history of a thread that was never saved is empty. Checkpoints that cannot be read are left out; after
+        the last one, Damaged is raised unless `skip_damaged`.
         """
         return without_damaged(self.name, self._listed(limit, before, label, tag, status), skip_damaged=skip_damaged)
 
@@ -287,9 +292,9 @@ class Thread:
     def rewind(self, ref: Ref, *, past_effects: bool = False) -> Checkpoint:
         """Make an earlier checkpoint the head and return it, without its state. Nothing is deleted.
 
-        Raises Conflict if another writer has changed the thread since this object last saw it. Raises EffectsAhead if
-        the thread's runs did something irreversible after that checkpoint, unless `past_effects`: a rewind does not
-        undo effects.
+        Raises Conflict if another writer has changed the thread since this object last read it. Raises EffectsAhead if
+        the thread's run made an irreversible call after that checkpoint, because a rewind does not undo it. With
+        `past_effects=True` it rewinds anyway.
         """
         with self.saver.lock:
             thread = self._thread()
@@ -356,9 +361,10 @@ class Thread:
     # -- removing ---------------------------------------------------------------------------------------------------
 
     def delete(self, ref: Ref) -> None:
-        """Delete one checkpoint. The others keep all they need. Raises Protected if it is the head.
+        """Delete one checkpoint. The others keep all they need.
 
-        The next `prune` or `hf.optimize()` frees its space.
+        Raises Protected if it is the head, or the checkpoint from which the thread's run resumes. The next
+        `prune` or `hf.optimize()` frees its space.
         """
         thread = self._thread()
         row = find_row(self._context.store, thread, ref)
@@ -376,9 +382,9 @@ class Thread:
             self.saver.remember(None)
 
     def prune(self, retention: Retention, *, dry_run: bool = False) -> PruneResult:
-        """Delete the checkpoints that `retention` does not keep, and the cells that only they used. Return which.
+        """Delete the checkpoints that `retention` does not keep, and the cells that only they used.
 
-        The next `hf.optimize()` frees blobs that are no longer used.
+        The result lists them. With `dry_run` nothing is deleted. The next `hf.optimize()` frees unused blobs.
         """
         if not isinstance(retention, Retention):
             raise InvalidArgument("prune takes a holdfast.Retention")

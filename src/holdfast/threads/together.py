@@ -16,7 +16,7 @@ from holdfast.types import Checkpoint
 
 
 class SaveTo:
-    """A save for `hf.save_together`, with the arguments of `Thread.save`. `thread` is a name or an object."""
+    """A save for `hf.save_together`, with the arguments of `Thread.save`. `thread` is a name or a `Thread`."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class SaveTo:
 
 
 class AppendTo:
-    """An append for `hf.save_together`, with the arguments of `Thread.append`. `thread` is a name or an object."""
+    """An append for `hf.save_together`, with the arguments of `Thread.append`. `thread` is a name or a `Thread`."""
 
     def __init__(
         self,

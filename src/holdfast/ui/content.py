@@ -13,7 +13,7 @@ from markupsafe import Markup
 from holdfast import text as printable
 from holdfast.codec import jsontext, msgpack
 from holdfast.errors import HoldfastError, InvalidArgument
-from holdfast.inspect import said_by, unwrapped, words_of
+from holdfast.inspect import message_in, unwrapped, words_of
 from holdfast.inspect import shown as python
 from holdfast.text import counted, sized
 from holdfast.types import Effect, MissingValue
@@ -162,7 +162,7 @@ def call_glance(effect: Effect) -> str:
     A model's reply is shortened to its first words.
     """
     arguments, result = effect.arguments, effect.result
-    if effect.effect == "model" and (words := words_of(said_by(result))):
+    if effect.effect == "model" and (words := words_of(message_in(result))):
         return f"→ {words[:_GLANCE]}{'…' if len(words) > _GLANCE else ''}"
     given = "" if arguments is None else brief(arguments, _SHORT)
     if type(arguments) is dict and all(type(key) is str and key.isidentifier() for key in arguments):

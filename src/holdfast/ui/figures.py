@@ -1,4 +1,4 @@
-"""Things that requests share because they take time: figures of the store, words of steps, a verification."""
+"""Results that take long to compute, which requests share: figures of the store, texts of steps, and a verification."""
 
 from __future__ import annotations
 

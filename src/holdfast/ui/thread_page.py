@@ -22,13 +22,13 @@ from holdfast.inspect import (
     find,
     is_doubtful,
     is_message,
+    message_in,
     messages_of,
     neighbour,
     open_calls,
     parent_of,
     recovery,
     result_words,
-    said_by,
     seconds_to_write,
     spending,
     state_of,
@@ -325,7 +325,7 @@ def _in_words(change: Change, state: Any) -> str:
         return ""
     if not is_message(change.after):
         return ""
-    said = said_by(change.after)
+    said = message_in(change.after)
     words = [words_of(said), *(f"calls {name}" for _, name, _ in said.calls), result_words(said)]
     return f"{said.role}: {' · '.join(filter(None, words))}"
 

@@ -192,7 +192,7 @@ def test_what_cannot_be_recorded_is_said_and_not_called_again(local: Savers, wor
         return text, Odd()
 
     saver, graph = one(local, odd, text="a")
-    with pytest.raises(Unsupported, match="odd returned cannot be recorded"):
+    with pytest.raises(Unsupported, match="odd was called, and its result cannot be recorded"):
         go(graph, INPUT, is_async=False)
     with pytest.raises(holdfast.HoldfastError, match="settle"):
         go(graph, None, is_async=False)

@@ -19,7 +19,7 @@ import msgspec
 from holdfast.errors import AlreadyExists, Closed, Conflict, Damaged, NotFound, Protected
 from holdfast.stores import clock as clocks
 from holdfast.stores import contract as c
-from holdfast.stores import limits, rules
+from holdfast.stores import handler_limits, rules
 from holdfast.stores.contract import PLAIN, KeyRow
 from holdfast.stores.contract_runs import ActClaim, ActRow, ClaimLimit, Clock, Entry, EntryStatus, Progress, RunRow
 from holdfast.stores.sweeps import Sweeps
@@ -256,7 +256,7 @@ class ModelStore:
     def rewind(self, expect: c.Position, *, to: int, summary: c.Summary) -> c.Position:
         with self._open():
             thread = self._at(expect.thread)
-            rules.require_free(thread.run, self._clock())
+            rules.require_free(thread.run, self._clock(), thread.name)
             if thread.name is None or thread.position != expect:
                 raise Conflict(
                     "the thread was changed or dropped by another writer; nothing was changed. Read it again."
@@ -282,8 +282,8 @@ class ModelStore:
     def _count_claim(self, limit: ClaimLimit, thread: int) -> None:
         clock = self._clock()
         runs = [at.run for at in self._named.values() if at.run is not None and at.run.status == "running"]
-        limits.require_slot(limit, [run for run in runs if rules.queue_of(run) == limit.handler], thread, clock)
-        window = limits.next_window(limit, self._windows.get(limit.handler), clock, self._wall())
+        handler_limits.require_slot(limit, [run for run in runs if rules.queue_of(run) == limit.handler], thread, clock)
+        window = handler_limits.next_window(limit, self._windows.get(limit.handler), clock, self._wall())
         if window is not None:
             self._windows[limit.handler] = window
 
@@ -385,7 +385,7 @@ class ModelStore:
             found = self._at(thread)
             if found.name is None:
                 raise not_found(thread)
-            rules.require_free(found.run, self._clock())
+            rules.require_free(found.run, self._clock(), found.name)
             del self._named[found.name]
             del self._names[bisect_left(self._names, found.name)]
             found.name, found.rows, found.count = None, [], 0

@@ -19,7 +19,7 @@ from holdfast.adapters.seam_modes import Mode
 from holdfast.codec import msgpack
 from holdfast.errors import LeaseHeld, LeaseLost, StoreError
 from holdfast.policy import Never
-from holdfast.runs.block_end import Suspended
+from holdfast.runs.block_end import Waiting
 from holdfast.runs.claim import ClaimRequest, ClaimTerms
 from holdfast.runs.core import RunCore
 from holdfast.runs.doubt import suspended_to_settle
@@ -85,7 +85,7 @@ class ToolJournal:
             core, is_last = await self._entered(mode, wait), False
             try:
                 return await mode.drive(core.calls().tool(tool, given, key, caller=None, lineage=lineage))
-            except Suspended as raised:
+            except Waiting as raised:
                 suspended, is_last = raised, True
             except LeaseLost:
                 is_last = True
@@ -171,7 +171,7 @@ class ToolJournal:
             with suppress(LeaseLost, StoreError):
                 _release(core)
 
-    def unsettled(self, question: Suspended) -> Unsettled | None:
+    def unsettled(self, question: Waiting) -> Unsettled | None:
         """The question to settle, after the run was released; None if it was not written, so it has to be asked again.
 
         Another call may have claimed the run since, so the question is looked for in the journal, not in the run.

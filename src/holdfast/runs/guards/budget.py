@@ -24,7 +24,9 @@ _SEPARATORS: Final = ("", "-", "_", "@", ":", "/")  # between the parts of a mod
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
-    """Halts a run before a call if it has used `steps` (with a call), `tokens`, `cost`, or `seconds` held by a process.
+    """Halts a run before a call if it has used its `steps`, `tokens`, `cost` or `seconds`.
+
+    Only steps with a call count, and only the time in which a process holds the run.
 
     `usage` is a function that returns the Usage of a recorded reply, or None if the reply cost nothing. The default
     understands the replies of OpenAI and Anthropic. `prices` are per million tokens, by kind (`{"input": 3, "output":

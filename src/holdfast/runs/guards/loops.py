@@ -13,13 +13,13 @@ from holdfast.stores.contract_runs import Entry
 
 _REPLY: Final = ""  # no tool has this name
 
-_Action: TypeAlias = tuple[str, bytes]  # a tool and the digest of its arguments, or a model's answer
+_Action: TypeAlias = tuple[str, bytes]  # a tool and the digest of its arguments, or a model's reply
 
 
 class LoopGuard(msgspec.Struct, frozen=True, kw_only=True):
     """Halts a run that does the same thing `repeats` times within its last `window` calls.
 
-    That is a call of the same tool with the same arguments, or the same answer of a model. Answers are compared by
+    That is a call of the same tool with the same arguments, or the same reply of a model. Replies are compared by
     their text and the tool calls they ask for, without case, white space, ids and timestamps.
     """
 
@@ -48,7 +48,7 @@ class Recent:
             self._add(entry, (entry.name, entry.arguments))
 
     def replied(self, entry: Entry, reply: Any) -> None:
-        """Add a model's answer."""
+        """Add a model's reply."""
         answer = reply_text(reply)
         if answer is not None:
             self._add(entry, (_REPLY, answer))
@@ -72,15 +72,15 @@ class Recent:
             if times >= self._guard.repeats:
                 name, _ = action
                 what = (
-                    "the model gave the same answer" if name == _REPLY else f"{name} was called with the same arguments"
+                    "the model gave the same reply" if name == _REPLY else f"{name} was called with the same arguments"
                 )
                 return f"a loop: {what} {times} times within the last {self._guard.window} calls"
         return None
 
 
-# -- comparing answers ----------------------------------------------------------------------------------------------
+# -- comparing replies ----------------------------------------------------------------------------------------------
 
-# Fields that do not belong to the answer.
+# Fields that are not compared.
 _ASIDE = frozenset(
     ("created", "encrypted_content", "finish_reason", "id", "index", "logprobs", "model", "obfuscation", "object")
 ) | frozenset(("role", "service_tier", "signature", "status", "stop_reason", "system_fingerprint", "type", "usage"))
@@ -171,7 +171,7 @@ def _sorted(found: dict[_Path, list[Any]]) -> list[Any]:
 
 
 def _without_echo(reply: Any) -> Any:
-    """The output of an OpenAI response. Such responses repeat the request, and their streams the whole answer."""
+    """The output of an OpenAI response. Such responses repeat the request, and their streams the whole reply."""
     for part in reversed(reply) if isinstance(reply, list) else [reply]:
         match part:
             case {"object": "response", "output": list(output)}:

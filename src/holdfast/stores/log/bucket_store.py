@@ -24,7 +24,7 @@ from holdfast.stores.log.plan import read
 from holdfast.stores.log.store import LogStore
 
 SCHEMES: Final = ("s3", "gs", "az")
-_SEARCHED: Final = 200  # runs of dead workers that are found at once
+_SEARCHED: Final = 200  # runs of dead processes that are found at once
 _CLOCKS: Final = "clock"
 _AGAIN: Final = 60_000  # ms between measurements of the clock
 _DRIFT: Final = 0.0002  # how much faster or slower than the server's the clock of a machine may be

@@ -51,7 +51,7 @@ class CompactVerbs(LogVerbs):
             raise rules.no_thread(thread)
         # A claim of its run or a new fork from now on makes the deletion fail, although `forks` reads the log again.
         seen, end = found.seen, found.end
-        rules.require_free(found.thread.run, self._clock())
+        rules.require_free(found.thread.run, self._clock(), found.thread.name)
         is_kept = self._keep_cells(found)
         self._space.delete(found, seen, end)
         # The thread is gone for every reader. If this fails half-way, `reclaim` finishes it.

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from holdfast.formats import jsonl
 from holdfast.formats import lines as ln
 from holdfast.stores import contract as c
-from holdfast.stores import limits, rules
+from holdfast.stores import handler_limits, rules
 from holdfast.stores.contract_runs import ActClaim, ActRow, ClaimLimit, Entry, EntryStatus, Progress, RunRow
 from holdfast.stores.log.device import Moved, limit_key
 from holdfast.stores.log.groups import ThreadLog
@@ -104,7 +104,7 @@ class WriteVerbs(LogVerbs):
         if found is None:
             raise rules.thread_changed()
         thread = found.thread
-        rules.require_free(thread.run, self._clock())
+        rules.require_free(thread.run, self._clock(), thread.name)
         if thread.is_gone or thread.position != expect:
             raise rules.thread_changed()
         place = thread.rows.get(to)
@@ -161,9 +161,9 @@ class WriteVerbs(LogVerbs):
         if limit.held is not None:
             runs = self._runs({"running"})
             own = [run for _, run in runs if run.status == "running" and rules.queue_of(run) == limit.handler]
-            limits.require_slot(limit, own, row.thread, clock)
+            handler_limits.require_slot(limit, own, row.thread, clock)
         stored = None if limit.claims is None else device.get(key)
-        window = None if counted else limits.next_window(limit, stored, clock, self._wall())
+        window = None if counted else handler_limits.next_window(limit, stored, clock, self._wall())
         if window is not None:
             # Before the claim: if this process dies in between, the handler is started once less.
             device.put(key, [window])

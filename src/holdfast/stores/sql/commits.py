@@ -201,7 +201,7 @@ class CommitWrite(StoreWrite[Position]):
     ) -> tuple[StoredRun, dict[int, StoredThread], list[list[Row]]]:
         wanted, at = self._wanted, expect.thread
         threads, run, (newest, *stored) = lock_thread_and_run(tx, at, ("newest", (at,)), *more, others=self._used)
-        # The run is checked first, so that a worker that lost its lease gets `LeaseLost`, not `Conflict`.
+        # The run is checked first, so that a process that lost its lease gets `LeaseLost`, not `Conflict`.
         rules.check_commit(run.row, wanted, tx.clock)
         thread = _require_at(threads.get(at), expect, to_bytes(wanted.name), newest)
         thread.advance(wanted)
@@ -277,7 +277,7 @@ class RewindWrite(StoreWrite[Position]):
             tx, expect.thread, ("checkpoint", (row_key,)), ("newest", (at,))
         )
         if run.row is not None:
-            rules.require_free(run.row, tx.clock())
+            rules.require_free(run.row, tx.clock(), _name_of(threads.get(at)))
         thread = _require_at(threads.get(at), expect, None, newest)
         if thread.move >= MAX_SEQ:
             raise TooLarge("a thread has at most 2**32 - 1 moves; nothing was changed")
@@ -350,7 +350,7 @@ class DropWrite(StoreWrite[list[int]]):
         if thread is None or thread.name is None:
             raise rules.no_thread(self._number)
         if run.row is not None:
-            rules.require_free(run.row, tx.clock())
+            rules.require_free(run.row, tx.clock(), _name_of(thread))
         thread.name = thread.name_digest = thread.agent = thread.fence = None
         tx.put("delete_run", self._number)
         tx.put("forget_name", self._number, thread.checksum())
@@ -370,6 +370,10 @@ def _each(tx: Transaction, row_keys: Sequence[int]) -> list[Row]:
         answers = tx.ask(*(("checkpoint", (row_key,)) for row_key in row_keys[start : start + _CHUNK]))
         found += [row for answer in answers for row in answer]
     return found
+
+
+def _name_of(thread: StoredThread | None) -> str | None:
+    return None if thread is None or thread.name is None else rows.to_text(thread.name)
 
 
 def _require_at(

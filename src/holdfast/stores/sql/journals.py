@@ -13,7 +13,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from holdfast.errors import Damaged, OutcomeUnknown
-from holdfast.stores import limits, rows, rules
+from holdfast.stores import handler_limits, rows, rules
 from holdfast.stores.contract import Claimed
 from holdfast.stores.contract_runs import ActClaim, ClaimLimit, Entry, EntryStatus, Progress, RunRow
 from holdfast.stores.rows import RUN_COLUMNS, EncodedEntries, StoredThread, read_entry, read_run, read_thread, to_bytes
@@ -237,8 +237,8 @@ def _count_claim(tx: Transaction, limit: ClaimLimit, thread: int) -> None:
     stored = tx.rows("lock_limit", *at)  # other claims for the handler wait here, and count this one
     clock = tx.clock()
     if limit.held is not None:
-        limits.require_slot(limit, map(read_run, tx.rows("running", *at)), thread, clock)
-    window = limits.next_window(limit, stored[0][0] if stored else None, clock, tx.wall())
+        handler_limits.require_slot(limit, map(read_run, tx.rows("running", *at)), thread, clock)
+    window = handler_limits.next_window(limit, stored[0][0] if stored else None, clock, tx.wall())
     if window is not None:
         tx.put("put_limit", *at, window)
 

@@ -89,7 +89,7 @@ def copy_raw(path: str, folder: str) -> str:
     path = os.path.realpath(path)
     copy = os.path.join(folder, os.path.basename(path))
     if os.path.exists(path) and not os.path.isfile(path):
-        raise NotAStore(f"{path}: not a regular file; it was left unchanged")
+        raise NotAStore(f"{path}: not a regular file; it was left unchanged. Name another file.")
     gate = Gate(path, _TIMEOUT) if os.path.exists(f"{path}-gate") else None
     try:
         if gate is not None:  # without a gate no store was opened here: the file was copied alone

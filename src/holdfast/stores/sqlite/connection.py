@@ -60,6 +60,8 @@ def open_writer(
                     f"{path}: SQLite cannot read the store without its -wal and -shm files, and this process may not "
                     "create them in the folder. Open the store as its owner, or read a copy."
                 ) from error
+            if primary(error) == sqlite3.SQLITE_CORRUPT:
+                raise rules.damaged_at_open(path, error) from error
             raise translate(error, path) from error
 
 
@@ -134,12 +136,14 @@ def _inspect(path: str) -> int:
         raise StoreError(
             f"{path}: cannot access the store; nothing was changed. Check the path and its permissions."
         ) from error
+    if stat.S_ISDIR(found.st_mode):
+        raise NotAStore(f"{path}: a folder; it was left unchanged. For a directory store, write dir:{path}.")
     if not stat.S_ISREG(found.st_mode):
-        raise NotAStore(f"{path}: not a regular file; it was left unchanged")
+        raise NotAStore(f"{path}: not a regular file; it was left unchanged. Name another file.")
     if found.st_size == 0:
         return 0
     if found.st_size < _SMALLEST:
-        raise NotAStore(f"{path}: not a database; it was left unchanged")
+        raise NotAStore(f"{path}: not a database; it was left unchanged. Name another file.")
     _recognise(path)
     # A reader leaves -wal and -shm files of its own. A writer cleans up after itself, but moves the content of an
     # existing -wal file into the database, which may belong to another program.

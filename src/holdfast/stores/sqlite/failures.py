@@ -42,7 +42,10 @@ def translate(error: Failure, path: str) -> HoldfastError:
             "if those two are missing, the folder must be writable."
         )
     if code == sqlite3.SQLITE_NOTADB:
-        return NotAStore(f"{path}: not a Holdfast store, or its first bytes are damaged; it was left unchanged")
+        return NotAStore(
+            f"{path}: not a Holdfast store, or its first bytes are damaged; it was left unchanged. "
+            "Name another file, or restore a backup of this one."
+        )
     if code == sqlite3.SQLITE_CORRUPT:
         return Damaged(f"{path}: the database is damaged ({error}); run hf.verify() to see what is affected")
     if code == sqlite3.SQLITE_CONSTRAINT:
