@@ -16,7 +16,7 @@ import pytest
 from msgspec.structs import replace
 
 import holdfast
-from holdfast import Holdfast, Usage
+from holdfast import Holdfast, Run, Usage
 from holdfast.exporters import export_jsonl
 from holdfast.importers import import_from
 from holdfast.runs.drivers import drive
@@ -73,7 +73,15 @@ class Graph:
         return None
 
 
-TOOLS: list[Callable[..., Any]] = [pay, fail, look, send]
+@holdfast.tool(effect="irreversible")
+def pay_twice(amount: int) -> None:
+    run = holdfast.current_run()
+    assert isinstance(run, Run)
+    for part in ("first", "second"):
+        run.tool(pay, {"amount": amount}, key=part)
+
+
+TOOLS: list[Callable[..., Any]] = [pay, fail, look, send, pay_twice]
 
 
 def opened(kind: str, folder: Path, name: str) -> Holdfast:
@@ -103,6 +111,7 @@ def fill(hf: Holdfast) -> None:
     hf.answer("asks", "now?", {"yes": (1,)}, by="bob")
     with hf.run("sends", start={}) as run:
         run.tool(send, {"letter": "a"})
+        run.tool(pay_twice, {"amount": 5})
         drive(run.core.calls().tool(pay, {"amount": 7}, "in a graph", caller=None, lineage=Graph()))
     [act] = hf.acts()
     hf.release(act, by="ann", reason="it was lost")
