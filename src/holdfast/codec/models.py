@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from holdfast.codec.members import has_pydantic
-from holdfast.codec.storable import is_pydantic
+from holdfast.codec.storable import LEAVES, is_pydantic
 from holdfast.errors import InvalidArgument
 
 PRIVATE: Final = "__private__"
@@ -19,15 +19,19 @@ _NAME: Final = re.compile(r"_(?!_)\w*")
 _OPTIONS: Final[dict[str, Any]] = {"mode": "python", "warnings": False}
 
 
-def dumped(model: Any) -> Any:
-    """A model as a dict of its fields and its private attributes. The values in it may still need a conversion."""
+def fields_of(model: Any) -> Any:
+    """A model, and the models in it, as dicts of their fields. The values in them may still need a conversion."""
     if builds_itself(type(model)):
         # As the client received it: by the provider's names, without fields that the provider did not send.
-        plain = model.model_dump(**_OPTIONS, by_alias=True, exclude_unset=True)
-    else:
-        # By field name in both directions: an alias may be for one direction only. Without warnings: the comparison
-        # finds values that the model does not expect in its fields.
-        plain = model.model_dump(**_OPTIONS, round_trip=True, by_alias=False)
+        return model.model_dump(**_OPTIONS, by_alias=True, exclude_unset=True)
+    # By field name in both directions: an alias may be for one direction only. Without warnings: the comparison
+    # finds values that the model does not expect in its fields.
+    return model.model_dump(**_OPTIONS, round_trip=True, by_alias=False)
+
+
+def dumped(model: Any) -> Any:
+    """A model as `fields_of` gives it, and its private attributes."""
+    plain = fields_of(model)
     private = list(_private(model, ()))
     if private and type(plain) is dict:
         if PRIVATE in plain:
@@ -66,6 +70,8 @@ def builds_itself(model: Any) -> bool:
 def _private(value: Any, path: tuple[Any, ...]) -> Iterator[list[Any]]:
     """The private attributes of a model, and of the models in it, that differ from their defaults."""
     kind = type(value)
+    if kind in LEAVES:
+        return
     if is_pydantic(kind):
         fields = kind.model_fields
         private: dict[str, Any] = value.__pydantic_private__ or {}

@@ -15,7 +15,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.codec.members import members
-from holdfast.codec.models import PRIVATE, Adapter, adapter_of, builds_itself, dumped, restored
+from holdfast.codec.models import PRIVATE, Adapter, adapter_of, builds_itself, dumped, fields_of, restored
 from holdfast.codec.msgpack import encode
 from holdfast.codec.registry import Registered, encoding_of, is_secret, on_register
 from holdfast.codec.storable import (
@@ -88,7 +88,7 @@ class StateType:
         if self._class is not None and type(state) is not self._class:
             raise Unsupported("$", f"this is a {type_name(type(state))}, and the declared type is {self.name}")
         if self._is_exact(state):
-            return msgspec.to_builtins(state, builtin_types=_NATIVE, str_keys=False, enc_hook=dumped)
+            return _exact_plain(state)
         if self.has_secrets and hidden is None:
             find_secret(state)
         try:
@@ -131,9 +131,7 @@ class StateType:
             state = self._restore(plain)
         except Exception as error:  # the user's validators and constructors may raise anything
             raise Misfit(_place(error)) from error
-        if self._is_exact(state) and plain == msgspec.to_builtins(
-            state, builtin_types=_NATIVE, str_keys=False, enc_hook=dumped
-        ):
+        if self._is_exact(state) and plain == _exact_plain(state):
             return state  # no field is left over: what was read is what would be saved
         left = left_over(plain, state)
         if left is not None and not self._is_saved_again(plain, state):
@@ -164,6 +162,11 @@ def state_type(kind: Any) -> StateType:
         return _known_type(kind)
     except TypeError:  # not hashable
         return StateType(kind)
+
+
+def _exact_plain(state: Any) -> Any:
+    """The plain values of a state that consists of its fields: no model in it has private attributes."""
+    return msgspec.to_builtins(state, builtin_types=_NATIVE, str_keys=False, enc_hook=fields_of)
 
 
 _TYPE: Final = type
