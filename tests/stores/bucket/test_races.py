@@ -336,6 +336,28 @@ def test_a_reader_that_finds_the_object_of_a_writer_of_its_handle(
         other.commit(theirs)
 
 
+def test_cells_that_a_drop_has_just_copied_for_a_fork_are_not_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside a thread, the copy looks like one that an interrupted drop has left."""
+    first: Any = opened(tmp_path)
+    second = opened(tmp_path)
+    origin = saved(first, "origin", "a b", "c")
+    Line(first, "fork").save("d", bases=[(origin.number, 1)], origins=[origin.number])
+    delete, left = first._space.delete, [True]
+
+    def late(*args: Any) -> None:
+        if left:
+            left.pop()
+            second.reclaim()
+        delete(*args)
+
+    monkeypatch.setattr(first._space, "delete", late)
+    first.drop(origin.number)
+    assert not left
+    assert texts_of(opened(tmp_path), origin.span()) == [["a", "b", "c"]]
+
+
 @pytest.mark.parametrize("happens", ["fork", "claim"])
 def test_a_thread_that_is_used_while_it_is_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, happens: str

@@ -264,7 +264,10 @@ class CompactVerbs(LogVerbs):
         if found.thread.is_gone:
             self._remove_dropped(number)
         elif (copy := self._space.under(key)) is not None and copy.thread.at.last <= found.thread.at.last:
-            self._space.delete(copy, copy.seen, copy.end)  # left by an interrupted drop
+            seen, end = copy.seen, copy.end
+            # An interrupted drop has left it. If the drop is still in progress, it cannot delete the thread now.
+            self._space.decide(number, 0, lambda _: False)
+            self._space.delete(copy, seen, end)
 
 
 def _dead(thread: ReplayedThread, live: c.Live) -> dict[int, list[Place]]:
