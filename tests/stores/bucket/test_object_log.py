@@ -252,3 +252,27 @@ def test_the_end_of_a_log_that_another_process_is_about_to_delete_is_left_to_it(
     second.reclaim()
     assert ends
     assert [texts_of(opened(tmp_path, grace=GRACE), line.span()) for line in lines] == [[["y", "z"]]]
+
+
+def test_a_part_that_a_writer_of_the_same_handle_has_repeated_is_not_reported_as_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader has started before. Meanwhile another process erases the part."""
+    store: Any = opened(tmp_path, grace=GRACE)
+    line = saved(store, "a", "x", LONG)
+    log = store._device.log(thread_key("a"))
+    seen = log.stat()
+    get, left = log._objects.get, [True]
+
+    def late(key: str) -> Any:
+        if left:
+            left.pop()
+            line.save("y")
+            opened(tmp_path, grace=GRACE).reclaim(scrub=True)
+        return get(key)
+
+    log._parts = type(log._parts)()
+    monkeypatch.setattr(log._objects, "get", late)
+    with pytest.raises(Moved):
+        log.read(seen, 0)
+    assert texts_of(store, line.span()) == [["x", LONG, "y"]]
