@@ -13,6 +13,7 @@ import pytest
 from holdfast.errors import Damaged, OutcomeUnknown
 from holdfast.stores import clock as clocks
 from holdfast.stores.contract_runs import Clock
+from holdfast.stores.log import objects
 from holdfast.stores.log.device import GRACE, Moved, thread_key
 from holdfast.stores.log.object_log import TAIL, name_of
 from holdfast.testing.contract.build import Line, saved, texts_of
@@ -215,3 +216,63 @@ def test_a_log_that_started_again_is_kept_by_a_second_process_that_cleans_up(
     monkeypatch.setattr(second.objects, "replace", late)
     second.reclaim()
     assert [texts_of(opened(tmp_path, grace=GRACE), line.span()) for line in lines] == [[["y", "z"]]]
+
+
+def test_the_end_of_a_log_that_another_process_is_about_to_delete_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one has replaced it, and deletes it. Then another log starts, before the second one has finished."""
+    store = opened(tmp_path, grace=GRACE)
+    store.drop(saved(store, "a", "x").number)
+    start, micros = clocks.wall(), objects._micros
+    age = int(2 * GRACE * 1_000_000)
+    # What has been written until now is old.
+    monkeypatch.setattr(objects, "_micros", lambda at: micros(at) - (age if micros(at) <= start else 0))
+    now = lambda: Clock("now", clocks.wall() // 1000)  # noqa: E731
+    first, second = (opened(tmp_path, grace=GRACE, clock=now) for _ in range(2))
+    first.reclaim()
+    ends: list[str] = []
+    lines: list[Line] = []
+    get, delete = second.objects.get, first.objects.delete
+    monkeypatch.setattr(first.objects, "delete", ends.extend)
+
+    def late(key: str) -> Any:
+        if not ends:
+            first.reclaim()
+        return get(key)
+
+    def later(keys: Sequence[str]) -> None:
+        if not lines:
+            delete(ends)
+            lines.append(saved(store, "a", "y", "z"))
+        delete(keys)
+
+    monkeypatch.setattr(second.objects, "get", late)
+    monkeypatch.setattr(second.objects, "delete", later)
+    second.reclaim()
+    assert ends
+    assert [texts_of(opened(tmp_path, grace=GRACE), line.span()) for line in lines] == [[["y", "z"]]]
+
+
+def test_a_part_that_a_writer_of_the_same_handle_has_repeated_is_not_reported_as_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader has started before. Meanwhile another process erases the part."""
+    store: Any = opened(tmp_path, grace=GRACE)
+    line = saved(store, "a", "x", LONG)
+    log = store._device.log(thread_key("a"))
+    seen = log.stat()
+    get, left = log._objects.get, [True]
+
+    def late(key: str) -> Any:
+        if left:
+            left.pop()
+            line.save("y")
+            opened(tmp_path, grace=GRACE).reclaim(scrub=True)
+        return get(key)
+
+    log._parts = type(log._parts)()
+    monkeypatch.setattr(log._objects, "get", late)
+    with pytest.raises(Moved):
+        log.read(seen, 0)
+    assert texts_of(store, line.span()) == [["x", LONG, "y"]]

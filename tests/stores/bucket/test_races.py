@@ -121,6 +121,33 @@ def test_a_fork_that_was_delayed_does_not_use_what_was_removed(
         assert texts_of(second, origin.span()) == [["a", "b", "c"]]
 
 
+@pytest.mark.parametrize("how", ["delete", "drop"])
+def test_a_fork_does_not_use_what_was_removed_after_it_had_looked_at_its_origin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """The fork is not registered with its origin yet."""
+    first: Any = opened(tmp_path)
+    second = opened(tmp_path)
+    origin = saved(first, "origin", "a b", "c")
+    free_number, left = first._space.free_number, [True]
+
+    def late() -> int:
+        if left and not first._device.trust.is_on():  # the first plan, which trusts what the handle knows, is not used
+            left.pop()
+            if how == "delete":
+                assert second.delete(origin.number, [1]) == 1
+            else:
+                second.drop(origin.number)
+        number: int = free_number()
+        return number
+
+    monkeypatch.setattr(first._space, "free_number", late)
+    with pytest.raises((Conflict, NotFound)):
+        Line(first, "fork").save("d", bases=[(origin.number, 1)], origins=[origin.number])
+    assert not left
+    assert first.head("fork") is None
+
+
 def test_a_thread_that_was_claimed_meanwhile_is_not_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = opened(tmp_path), opened(tmp_path)
     line = saved(first, "a", "x")
@@ -334,6 +361,49 @@ def test_a_reader_that_finds_the_object_of_a_writer_of_its_handle(
     line.save("z")
     with pytest.raises(Conflict):
         other.commit(theirs)
+
+
+def test_cells_that_a_drop_has_just_copied_for_a_fork_are_not_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside a thread, the copy looks like one that an interrupted drop has left."""
+    first: Any = opened(tmp_path)
+    second = opened(tmp_path)
+    origin = saved(first, "origin", "a b", "c")
+    Line(first, "fork").save("d", bases=[(origin.number, 1)], origins=[origin.number])
+    delete, left = first._space.delete, [True]
+
+    def late(*args: Any) -> None:
+        if left:
+            left.pop()
+            second.reclaim()
+        delete(*args)
+
+    monkeypatch.setattr(first._space, "delete", late)
+    first.drop(origin.number)
+    assert not left
+    assert texts_of(opened(tmp_path), origin.span()) == [["a", "b", "c"]]
+
+
+def test_cells_of_a_thread_that_was_dropped_after_it_was_looked_at_are_kept_for_its_fork(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = opened(tmp_path)
+    second: Any = opened(tmp_path)
+    origin = saved(first, "origin", "a b", "c")
+    Line(first, "fork").save("d", bases=[(origin.number, 1)], origins=[origin.number])
+    reclaim, left = second._reclaim, [True]
+
+    def late(found: Any) -> None:
+        if left and found.thread.number == origin.number:
+            left.pop()
+            first.drop(origin.number)
+        reclaim(found)
+
+    monkeypatch.setattr(second, "_reclaim", late)
+    second.reclaim()
+    assert not left
+    assert texts_of(opened(tmp_path), origin.span()) == [["a", "b", "c"]]
 
 
 @pytest.mark.parametrize("happens", ["fork", "claim"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sqlite3
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
@@ -16,7 +17,7 @@ from holdfast.stores.sql.transaction import Transaction
 from holdfast.stores.sqlite.memory import MemoryStore
 from holdfast.testing.contract.build import commit, names_of
 from tests.stores.sqlite.conftest import finished, forked
-from tests.waiting import DEADLINE
+from tests.waiting import DEADLINE, until
 
 
 class Interrupting:
@@ -46,6 +47,34 @@ def test_an_interrupt_leaves_no_transaction_open(statement: str) -> None:
         store._connection = connection
         store.commit(commit("b"))
         assert names_of(store) == ["a", "b"]
+
+
+class Counted:
+    """A lock that counts the threads that have asked for it."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        self.asked += 1
+        self.lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.lock.release()
+
+
+def test_two_threads_may_close_it_at_once() -> None:
+    store: Any = MemoryStore(namespace="default")
+    lock = store._lock = Counted()
+    with ThreadPoolExecutor() as threads:
+        with lock:  # a call is in progress
+            closing_it = [threads.submit(store.close) for _ in range(2)]
+            until(lambda: lock.asked == 3)
+        assert [each.result(DEADLINE) for each in closing_it] == [None, None]
+    store._lock = lock.lock
+    with pytest.raises(Closed):
+        store.commit(commit("a"))
 
 
 @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")

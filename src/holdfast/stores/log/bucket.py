@@ -169,7 +169,7 @@ class Bucket(Device):
         if not self._grace or not wanted:
             return wanted
         kinds = {key.partition("/")[0] for key in wanted}
-        old = {each.key for kind in kinds for each in self.objects.list(kind) if self._is_old(each)}
+        old = {each.key for kind in kinds for each in self.objects.list(kind) if self._is_old(each.written)}
         return [key for key in wanted if key in old]
 
     def clean(self, *, scrub: bool) -> list[str]:
@@ -190,9 +190,9 @@ class Bucket(Device):
     def _unneeded(self, key: str, objects: Sequence[Listed], *, scrub: bool) -> list[str]:
         """The objects of a log to delete. The newest comes first."""
         newest, *others = objects
-        if not others and (newest.size >= _SMALL or not self._is_old(newest)):
+        if not others and (newest.size >= _SMALL or not self._is_old(newest.written)):
             return []
-        if others and not scrub and not any(map(self._is_old, others)):
+        if others and not scrub and not any(self._is_old(each.written) for each in others):
             return []
         found = self.objects.get(newest.key)
         if found is None:
@@ -202,7 +202,10 @@ class Bucket(Device):
             return []
         if not top.log and not others:
             # The thread was dropped. The others are deleted before, because a server deletes many in any order. The
-            # next log may soon have this number, so only the process that replaces the object here may delete it.
+            # next log may soon have this number, so only the process that replaces the object here may delete it. An
+            # object that is young now was replaced by another process, which is about to delete it.
+            if not self._is_old(found.version.changed):
+                return []
             try:
                 self.objects.replace(newest.key, end(), found.version)
             except Taken:
@@ -210,17 +213,17 @@ class Bucket(Device):
             return [newest.key]
         needed = {number for number, _ in top.parts}
         others = [each for each in others if number_in(each.key) not in needed]
-        old = [each.key for each in others if self._is_old(each)]
+        old = [each.key for each in others if self._is_old(each.written)]
         for each in others if scrub else ():
             young = None if each.key in old else self.objects.get(each.key)
             if young is not None:
                 self.objects.put(each.key, stub(split(young.data, key)[0]))
         return old
 
-    def _is_old(self, each: Listed) -> bool:
+    def _is_old(self, written: int) -> bool:
         """Whether an object was old when this turn started."""
         then = self._clock().latest_certain - self._trust.planned.age
-        return then * 1000 - each.written > (self._grace or GRACE) * 1_000_000
+        return then * 1000 - written > (self._grace or GRACE) * 1_000_000
 
     def close(self) -> None:
         self._logs.clear()

@@ -264,7 +264,10 @@ class CompactVerbs(LogVerbs):
         if found.thread.is_gone:
             self._remove_dropped(number)
         elif (copy := self._space.under(key)) is not None and copy.thread.at.last <= found.thread.at.last:
-            self._space.delete(copy, copy.seen, copy.end)  # left by an interrupted drop
+            # An interrupted drop has left it, or one in progress has just made it, which cannot delete the thread now.
+            if self._space.device.trust is not None:
+                self._space.interrupt(found)
+            self._space.delete(copy, copy.seen, copy.end)
 
 
 def _dead(thread: ReplayedThread, live: c.Live) -> dict[int, list[Place]]:

@@ -203,18 +203,17 @@ class ObjectLog(DeviceLog):
             found = self._objects.get(name_of(self._key, number))
             top, known = (None, b"") if found is None else split(found.data, f"{self.path} object {number}")
             if top is None or top.log != head.log:
-                self._look_again(number)
+                self._look_again(head, number)
             self._parts.put(head.log, number, known)
         return known
 
-    def _look_again(self, missing: int) -> NoReturn:
+    def _look_again(self, head: NewestObject, missing: int) -> NoReturn:
         """`Moved` if there is a newer object, which has the bytes of a part that is missing, or another log.
 
         Else `Damaged`.
         """
-        before, self._head = self._head, None
         self._look_anew()
-        if before is not None and before == self._head:
+        if self._head == head:
             raise Damaged(f"{self.path}: object {missing} of the log is missing; nothing was changed. Restore it.")
         raise Moved
 

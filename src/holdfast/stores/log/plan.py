@@ -26,7 +26,7 @@ from holdfast.stores import rules
 from holdfast.stores.contract import Blob, KeyRow
 from holdfast.stores.contract_runs import ActRow, Clock, RunRow
 from holdfast.stores.log import disk
-from holdfast.stores.log.device import EPOCH, Device, Moved, Unsure, thread_key
+from holdfast.stores.log.device import EPOCH, Device, Moved, Unsure, Version, thread_key
 from holdfast.stores.log.groups import NextGroup, ThreadLog
 from holdfast.stores.log.keyed_values import ActFiles, Blobs, WrappedKeys
 from holdfast.stores.log.namespace import FoundRun, Namespace
@@ -163,7 +163,7 @@ class WritePlan(msgspec.Struct, Generic[T]):
     creates: str | None = None
     number: int = 0
     blobs: Sequence[Blob] = ()
-    origins: tuple[int, ...] = ()
+    used: Sequence[tuple[ThreadLog, Version]] = ()  # other logs with cells that the lines use, as they were checked
     entry: int = 0  # the highest number of a journal entry in the lines
     acts: Sequence[tuple[ActRow, ActRow | None]] = ()  # claimed by entries in the lines, and the claims before
     key: KeyRow | None = None
@@ -257,11 +257,11 @@ class LogVerbs:
             self._adopt(log)
         elif plan.creates is not None:
             self._space.reserve(plan.number, plan.creates)
-        for number in plan.origins:
-            origin = self._space.numbered(number)
-            if origin is not None:
-                self._adopt(origin)
-                self._register(origin, plan.number)
+        for origin, seen in plan.used:
+            if origin.seen != seen:
+                raise Moved
+            self._adopt(origin)
+            self._register(origin, plan.number)
         if self._hints is not None and plan.run is not None:
             before = None if log is None or RUN in log.thread.doubts else log.thread.run_row
             plan.place = self._hints.announce(_key_of(plan), before, plan.run)

@@ -13,7 +13,7 @@ from holdfast.formats import lines as ln
 from holdfast.stores import contract as c
 from holdfast.stores import handler_limits, rules
 from holdfast.stores.contract_runs import ActClaim, ActRow, ClaimLimit, Entry, EntryStatus, Progress, RunRow
-from holdfast.stores.log.device import Moved, limit_key
+from holdfast.stores.log.device import Moved, Version, limit_key
 from holdfast.stores.log.groups import ThreadLog
 from holdfast.stores.log.plan import LogVerbs, WritePlan, write
 from holdfast.stores.log.replay import ReplayedThread
@@ -55,12 +55,8 @@ class WriteVerbs(LogVerbs):
             raise rules.thread_exists()
         if (thread.position if thread is not None else None) != made.expect:
             raise rules.thread_changed()
-        for number, seq in made.bases:
-            base = self._log_of(number, found)
-            if base is None or not base.thread.has(seq):
-                raise rules.base_deleted()
-        origins = self._origins(made)
         before = thread or ReplayedThread()
+        new, used = self._used(made, found, before)
         _check_appends(made.appends, before)
         if made.entries or made.last_entry is not None:
             rules.require_entries(before.number, before.last_entry, made.entries, rules.newest_seen(made))
@@ -72,8 +68,6 @@ class WriteVerbs(LogVerbs):
             row = replace(made.run, thread=number)
             row = rules.keep_lease(before.run, row) if before.run else row
             lines.append(ln.sealed(jsonl.show_run(row)))
-        new = tuple(sorted(origin for origin in origins if origin not in before.origins and origin != number))
-        bases = () if self._device.trust is None else {base for base, _ in made.bases} - {number}
         lines.append(ln.sealed(replace(checkpoint, origins=new) if new else checkpoint))
         at = ln.ThreadRecord(
             head=made.row.seq,
@@ -92,7 +86,7 @@ class WriteVerbs(LogVerbs):
             creates=made.name if thread is None else None,
             number=number,
             blobs=made.blobs,
-            origins=(*new, *bases),
+            used=used,
             entry=_newest(made.entries),
             key=made.key,
             run=row,
@@ -261,14 +255,31 @@ class WriteVerbs(LogVerbs):
         is_at_hand = at_hand is not None and at_hand.thread.number == number
         return at_hand if is_at_hand else self._space.numbered(number)
 
-    def _origins(self, made: c.Commit) -> set[int]:
+    def _used(
+        self, made: c.Commit, found: ThreadLog | None, before: ReplayedThread
+    ) -> tuple[tuple[int, ...], list[tuple[ThreadLog, Version]]]:
+        """The new origins of a thread, and the logs with which to register it, as they were when they were checked."""
+        used: dict[int, tuple[ThreadLog, Version]] = {}
+        for number, seq in made.bases:
+            base = self._log_of(number, found)
+            if base is None or not base.thread.has(seq):
+                raise rules.base_deleted()
+            used.setdefault(number, (base, base.seen))
         origins: set[int] = set()
         for number in made.origins:
-            found = self._space.numbered(number)
-            if found is None:
+            origin = self._space.numbered(number)
+            if origin is None:
                 raise rules.origin_dropped()
-            origins |= {number} | found.thread.origins
-        return origins
+            used.setdefault(number, (origin, origin.seen))
+            origins |= {number} | origin.thread.origins
+        new = sorted(origins - before.origins - {before.number})
+        for number in new:
+            # An origin of an origin does not exist if it was dropped and had no cells.
+            origin = None if number in used else self._space.numbered(number)
+            if origin is not None:
+                used[number] = origin, origin.seen
+        bases = set[int]() if self._device.trust is None else {number for number, _ in made.bases} - {before.number}
+        return tuple(new), [each for number, each in used.items() if number in bases.union(new)]
 
 
 def _put(

@@ -59,19 +59,20 @@ class MemoryStore(SQLStore[StoreWriter]):
         return ()
 
     def close(self) -> None:
-        if self._refusal is None:
-            with shield, self._turn():
-                self._refusal = rules.closed
+        with shield, self._turn():
+            if self._refusal is None:
                 self._connection.close()
-        self._refusal = rules.closed
+            self._refusal = rules.closed
 
     def read(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         with shield, self._turn():
+            self._ready()
             return verb(self._tx, *args, **kwargs)
 
     def write(self, write: StoreWrite[T]) -> T:
         """Do a write in a transaction."""
         with shield, self._turn():
+            self._ready()
             self._connection.execute("BEGIN")
             try:
                 answer = write.run(self._tx)
@@ -91,7 +92,6 @@ class MemoryStore(SQLStore[StoreWriter]):
         if self._user == caller:
             raise rules.in_signal_handler()
         with self._lock:
-            self._ready()
             self._user = caller
             try:
                 yield
