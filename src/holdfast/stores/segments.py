@@ -17,6 +17,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, chain
+from operator import itemgetter
 from typing import Annotated, Final, NamedTuple
 from zlib import crc32
 
@@ -73,6 +74,7 @@ _CHECKSUM: Final = struct.Struct("<I")
 _LENGTH: Final = 4
 _END: Final = -_CHECKSUM.size
 _SHORTEST: Final = _PREFIX.size + _CHECKSUM.size
+_WHOLE: Final = 0x2144DF1C  # the CRC-32 of any bytes that are followed by their own CRC-32
 
 # Most saves append two cells, a request and an answer. A load opens thousands of them, so this case is precompiled.
 _PAIR: Final = 2
@@ -180,7 +182,7 @@ def _compress_stream(pieces: list[bytes], size: int, level: int) -> bytes | None
 
 def seal(drafted: bytes, context: bytes) -> bytes:
     """Complete a draft with the checksum that binds it to its context."""
-    return drafted + _CHECKSUM.pack(crc32(context, crc32(drafted)))
+    return drafted + _CHECKSUM.pack(crc32(drafted, crc32(context)))
 
 
 def pack(appends: Iterable[Append], context: bytes, *, level: int = FAST) -> bytes:
@@ -193,9 +195,8 @@ def pack(appends: Iterable[Append], context: bytes, *, level: int = FAST) -> byt
 # A verified segment: its header, the encoding and the offset of its body, its bytes.
 Opened = tuple[Header, int, int, bytes]
 
-# The cells of one log in a segment: the log, the index of the first, the bytes that hold them, the offset of the first,
-# lengths, refs.
-Part = tuple[int, int, bytes, int, tuple[int, ...], tuple[Refs, ...]]
+# The cells of one log in a segment: the log, the index of the first, the cells, their refs.
+Part = tuple[int, int, Block, tuple[Refs, ...]]
 
 
 def open_(blob: bytes | None, context: bytes) -> Opened:
@@ -203,7 +204,7 @@ def open_(blob: bytes | None, context: bytes) -> Opened:
     # A damaged database may return other types than its schema declares.
     if not isinstance(blob, bytes) or len(blob) < _SHORTEST:
         raise Damaged("a segment is cut short")
-    if crc32(context, crc32(blob[:_END])).to_bytes(_CHECKSUM.size, "little") != blob[_END:]:
+    if crc32(blob, crc32(context)) != _WHOLE:
         raise Damaged("a segment does not match its checksum")
     version, encoding, length = _prefix_of(blob)
     if version > VERSION:
@@ -231,7 +232,7 @@ def parts(opened: Opened) -> list[Part]:
         raise Damaged("the cells of a segment do not fill it")
     if len(ranges) == 1 and not refs:  # nearly always; a load does this for every save that is not merged yet
         log, first, _ = ranges[0]
-        return [(log, first, plain, at, lengths, ())]
+        return [(log, first, Block(plain, at, lengths), ())]
     if refs and len(refs) != len(ranges):
         raise Damaged("a segment's references do not match its cells")
     found: list[Part] = []
@@ -241,7 +242,7 @@ def parts(opened: Opened) -> list[Part]:
         its = refs[index] if refs else ()
         if its and len(its) != held:
             raise Damaged("a segment's references do not match its cells")
-        found.append((log, first, plain, at, own, its))
+        found.append((log, first, Block(plain, at, own), its))
         taken += held
         at += sum(own)
     return found
@@ -250,8 +251,8 @@ def parts(opened: Opened) -> list[Part]:
 def unpack(blob: bytes | None, context: bytes) -> list[Append]:
     """The appends of a segment, verified. `Damaged` if anything differs from what was packed."""
     return [
-        Append(log, start, tuple(Cells([Block(plain, at, lengths)], ()).cells), refs)
-        for log, start, plain, at, lengths, refs in parts(open_(blob, context))
+        Append(log, start, tuple(Cells([block], ()).cells), refs)
+        for log, start, block, refs in parts(open_(blob, context))
     ]
 
 
@@ -261,10 +262,12 @@ def _is_bomb(size: int, stored: int) -> bool:
 
 # -- from spans to cells --------------------------------------------------------------------------------------------
 
-# A part of a segment: the index of its first cell, the first and the last commit of the segment, and the part.
-_Piece = tuple[int, int, int, Part]
+# A part of a segment: the index of its first cell, the first and the last commit of the segment, the cells, their refs.
+_Piece = tuple[int, int, int, Block, tuple[Refs, ...]]
 
 ByLog = dict[int, list[_Piece]]
+
+_place = itemgetter(0, 1, 2)
 
 
 class Wanted:
@@ -306,15 +309,15 @@ class Wanted:
                         break
                 else:
                     continue
-                for part in parts(opened):
-                    self._pieces[part[0]].append((part[1], first_seq, row_key & MAX_SEQ, part))
+                for log, start, block, refs in parts(opened):
+                    self._pieces[log].append((start, first_seq, row_key & MAX_SEQ, block, refs))
             except (Damaged, struct.error):
                 continue
 
     def pieces(self) -> ByLog:
         """The pieces by log, ordered by their cells."""
         for held in self._pieces.values():
-            held.sort()
+            held.sort(key=_place)
         return self._pieces
 
 
@@ -345,25 +348,28 @@ def _assemble(span: Span, pieces: list[_Piece], ends: dict[int, list[int]]) -> C
     at, end = span.start, span.start + span.count
     index = bisect_left(pieces, (at + 1,)) - 1  # the last piece that starts at this cell or before it
     while at < end and 0 <= index < len(pieces):
-        start, first, last, (_, _, plain, offset, own, own_refs) = pieces[index]
+        start, first, last, block, own_refs = pieces[index]
         index += 1
         if start > at:
             break
-        if start + len(own) <= at or first > span.last or last < span.first:
+        own = block.lengths
+        after = start + len(own)
+        if after <= at or first > span.last or last < span.first:
             continue
-        if at > start or end < start + len(own):
-            part = slice(at - start, end - start)
+        if at > start or end < after:
+            offset = block.start
             if at > start:
                 known = ends.get(id(own))
                 if known is None:
                     known = ends[id(own)] = list(accumulate(own))
                 offset += known[at - start - 1]
-            own, own_refs = own[part], own_refs[part]
+            part = slice(at - start, end - start)
+            block, own_refs = Block(block.data, offset, own[part]), own_refs[part]
         if own_refs:
             refs += [NO_REFS] * (at - span.start - len(refs))
             refs += own_refs
-        blocks.append(Block(plain, offset, own))
-        at += len(own)
+        blocks.append(block)
+        at = min(after, end)
     if at < end:
         raise Damaged(
             f"cells {at} to {end - 1} of log {span.log} of the thread with number {span.thread} "
