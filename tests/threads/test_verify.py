@@ -99,6 +99,14 @@ def test_a_checkpoint_that_was_removed_shows(cipher: Any, tables: Tables) -> Non
     assert "t (4,): " in problems(tables, cipher)
 
 
+def test_damage_that_several_checks_find_is_reported_once(tables: Tables) -> None:
+    saved(tables, None)
+    tables.execute("UPDATE checkpoint SET step = step + 1 WHERE row_key & 4294967295 = 4")
+    with tables.opened() as hf:
+        (found,) = [problem.what for problem in hf.verify().problems if problem.seqs == (4,)]
+    assert found.startswith("checkpoint 4 of the thread with number ")
+
+
 def renumbered(tables: Tables, moves: dict[int, int]) -> None:
     """Put rows in each other's place, as an attacker does who can compute checksums."""
     stored = {seq: tables.rows(_SELECT, seq)[0] for seq in moves}

@@ -42,8 +42,9 @@ def verify(
 
         older = list(compared(store, namespace, fingerprint))
     verifier = _Verifier(store, progress, deep=deep)
-    problems = [*store.check(), *verifier.run(), *older]
-    return VerifyReport(threads=verifier.threads, checkpoints=verifier.checkpoints, problems=tuple(problems))
+    # The store reports a damaged checkpoint, and so does the verifier when it reads it.
+    problems = tuple(dict.fromkeys([*store.check(), *verifier.run(), *older]))
+    return VerifyReport(threads=verifier.threads, checkpoints=verifier.checkpoints, problems=problems)
 
 
 class _Verifier:
