@@ -10,7 +10,14 @@ from msgspec.structs import replace
 
 from holdfast.adapters.langgraph.checkpoints import GraphThread
 from holdfast.adapters.langgraph.core import Core
-from holdfast.adapters.langgraph.records import Note, checked_thread_id, journal_name, metadata_of, note_of
+from holdfast.adapters.langgraph.records import (
+    Note,
+    checked_thread_id,
+    journal_name,
+    metadata_of,
+    note_of,
+    without_parent,
+)
 from holdfast.adapters.langgraph.removal import needed_history
 from holdfast.adapters.langgraph.stored import Head
 from holdfast.adapters.langgraph.writes import COPIED, entry_of, idle_run
@@ -109,7 +116,7 @@ def _keep_history(copy: GraphThread, history: dict[str, Any]) -> None:
     stored = None if head is None else copy.stored(head, head.note)
     if head is None or stored is None:
         raise Conflict(f"thread {quoted(copy.name)} was changed meanwhile. Delete it and try again.")
-    copy.put_again(head, stored, history, replace(stored.note, parent=None), metadata_of(stored.note))
+    copy.put_again(head, stored, history, without_parent(stored.note), metadata_of(stored.note))
 
 
 def _copy_calls(core: Core, source: str, target: str) -> None:
@@ -148,9 +155,10 @@ def rewind(core: Core, thread_id: object, checkpoint_id: str) -> None:
                 raise Conflict(f"thread {quoted(thread.name)} was changed meanwhile; try again")
             metadata = metadata_of(stored.note)
             step = metadata.get("step")
-            # Without a parent, because the writes of the original are not part of the copy.
             history = needed_history(thread, at, of_thread) if of_thread.absent else {}
-            copied = replace(of_thread, id=str(uuid6(clock_seq=-2)), parent=None if history else of_thread.id)
+            copied = replace(of_thread, id=str(uuid6(clock_seq=-2)), parent=of_thread.id)
+            if history:  # the writes of the original are not part of the copy
+                copied = without_parent(copied)
             more = {"source": "fork", "step": step + 1 if type(step) is int else step}
             thread.put_again(at, stored, history, copied, {**metadata, **more})
 

@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from langgraph.checkpoint.base import DeltaChannelHistory, PendingWrite
-from msgspec.structs import replace
 
 from holdfast.adapters.langgraph.checkpoints import GraphThread
 from holdfast.adapters.langgraph.core import Core
@@ -29,6 +28,7 @@ from holdfast.adapters.langgraph.records import (
     metadata_of,
     note_of,
     of_name,
+    without_parent,
 )
 from holdfast.adapters.langgraph.serde import Values
 from holdfast.adapters.langgraph.stored import Head, Stored
@@ -374,7 +374,7 @@ def _put_without_parent(thread: GraphThread, head: Head, id: str, note: Note) ->
     if stored is None:
         raise Conflict(f"thread {quoted(thread.name)}: a checkpoint was deleted meanwhile")
     history = needed_history(thread, head, note) if note.absent else {}
-    return thread.put_again(head, stored, history, replace(stored.note, parent=None), metadata_of(stored.note))
+    return thread.put_again(head, stored, history, without_parent(stored.note), metadata_of(stored.note))
 
 
 def needed_history(thread: GraphThread, head: Head, note: Note) -> dict[str, Any]:
