@@ -15,6 +15,7 @@ from holdfast.adapters.langgraph.records import (
     checked_thread_id,
     journal_name,
     metadata_of,
+    needs_ancestors,
     note_of,
     without_parent,
 )
@@ -93,8 +94,7 @@ def fork(core: Core, source_thread_id: object, target_thread_id: object, checkpo
             raise Conflict(f"thread {quoted(source)} was changed meanwhile. Delete {quoted(target)} and try again.")
         writes: list[Entry] = []
         with thread.lock:
-            # The ancestors may be pruned or deleted later.
-            history = needed_history(thread, at, of_thread) if of_thread.absent else {}
+            history = needed_history(thread, at, of_thread)
             if is_latest:
                 thread.journal.look(stored.number)  # another process may have written since the last read
                 writes = thread.writes(at, stored, of_thread.id)
@@ -102,7 +102,7 @@ def fork(core: Core, source_thread_id: object, target_thread_id: object, checkpo
         with copy.lock:
             copy.placer.copy(stored.row, stored.number, expect=None, under=None)
             copy.forget()
-            if history:
+            if needs_ancestors(of_thread):  # they may be pruned or deleted later
                 _keep_history(copy, history)
             copy.append(entry_of(of_thread.id, COPIED, "", []))
             for entry in writes:
@@ -155,9 +155,9 @@ def rewind(core: Core, thread_id: object, checkpoint_id: str) -> None:
                 raise Conflict(f"thread {quoted(thread.name)} was changed meanwhile; try again")
             metadata = metadata_of(stored.note)
             step = metadata.get("step")
-            history = needed_history(thread, at, of_thread) if of_thread.absent else {}
+            history = needed_history(thread, at, of_thread)
             copied = replace(of_thread, id=str(uuid6(clock_seq=-2)), parent=of_thread.id)
-            if history:  # the writes of the original are not part of the copy
+            if needs_ancestors(of_thread):  # the writes of the original are not part of the copy
                 copied = without_parent(copied)
             more = {"source": "fork", "step": step + 1 if type(step) is int else step}
             thread.put_again(at, stored, history, copied, {**metadata, **more})

@@ -88,13 +88,15 @@ START: Final = "__start__"
 BRANCH: Final = "branch:to:"
 """The start of the names of the channels that lead to the nodes of a StateGraph."""
 TASKS: Final = "__pregel_tasks"
+DELTA_COUNTERS: Final = "counters_since_delta_snapshot"
+"""The key of LangGraph's metadata that names the DeltaChannels without a stored value."""
 _ESCAPE: Final = "$"
 _NAMEABLE: Final = 60  # channels; together with the checkpoint they still fit a map of separate parts
 
 # Metadata is always stored with this serde, so that it can be listed and compared.
 _metadata_values: Final = Values(JsonPlusSerializer(allowed_msgpack_modules=None), is_default=True)
 _ATOMS: Final = frozenset((str, int, bool, float, type(None)))
-_LANGGRAPHS: Final = frozenset(("source", "step", "parents", "run_id", "counters_since_delta_snapshot"))
+_LANGGRAPHS: Final = frozenset(("source", "step", "parents", "run_id", DELTA_COUNTERS))
 _VERSION: Final = re.compile(r"\A([0-9]{32})\.(.*)\Z", re.DOTALL)
 _PLAIN_KEYS: Final = ("v", "ts", "updated_channels")
 _KNOWN_KEYS: Final = frozenset((*_PLAIN_KEYS, "id", "channel_values", "channel_versions", "versions_seen"))
@@ -174,6 +176,11 @@ def new_note(
 ) -> Note:
     """The note of a row that is not stored yet."""
     return Note(0, id, parent, tuple(following), tuple(absent), {}, _NO_ROW)
+
+
+def needs_ancestors(note: Note) -> bool:
+    """Whether the writes of the ancestors count: for a DeltaChannel, also before its first write."""
+    return bool(note.absent or note.metadata.get(DELTA_COUNTERS))
 
 
 def without_parent(note: Note) -> Note:
