@@ -89,11 +89,13 @@ def fork(core: Core, source_thread_id: object, target_thread_id: object, checkpo
     _copy_calls(core, source, target)
     # The root namespace is last, so that an interrupted fork has no latest checkpoint.
     for thread, at, of_thread in [*_subgraphs_at(core, source, note, is_latest=is_latest), (root, head, note)]:
-        stored = thread.find(at, of_thread.id)
-        if stored is None or of_thread.id is None:
-            raise Conflict(f"thread {quoted(source)} was changed meanwhile. Delete {quoted(target)} and try again.")
+        if of_thread is None:
+            continue
         writes: list[Entry] = []
         with thread.lock:
+            stored = thread.find(at, of_thread.id)
+            if stored is None or of_thread.id is None:
+                raise Conflict(f"thread {quoted(source)} was changed meanwhile. Delete {quoted(target)} and try again.")
             history = needed_history(thread, at, of_thread)
             if is_latest:
                 thread.journal.look(stored.number)  # another process may have written since the last read
@@ -147,9 +149,12 @@ def rewind(core: Core, thread_id: object, checkpoint_id: str) -> None:
     if note.id == head.note.id:
         return
     for thread, at, of_thread in [*_subgraphs_at(core, name, note, is_latest=False), (root, head, note)]:
-        if of_thread.id == at.note.id:
+        if at.note.id == (None if of_thread is None else of_thread.id):
             continue
         with thread.lock:
+            if of_thread is None:
+                thread.empty(at)
+                continue
             stored = thread.find(at, of_thread.id)
             if stored is None:
                 raise Conflict(f"thread {quoted(thread.name)} was changed meanwhile; try again")
@@ -177,8 +182,8 @@ def _found(core: Core, thread_id: str, checkpoint_id: str | None) -> tuple[Graph
 
 def _subgraphs_at(
     core: Core, thread_id: str, note: Note, *, is_latest: bool
-) -> Iterator[tuple[GraphThread, Head, Note]]:
-    """The other namespaces of a thread, and their checkpoints at the time of one of the root.
+) -> Iterator[tuple[GraphThread, Head, Note | None]]:
+    """The other namespaces of a thread, and their checkpoints at the time of one of the root. None: not called yet.
 
     The namespace of a single call (with a colon) is needed only while that call has not ended.
     """
@@ -190,10 +195,10 @@ def _subgraphs_at(
             continue
         # The ids of checkpoints grow with time.
         before = [id for id in index if note.id is not None and id < note.id]
-        if is_latest and head.note.id is not None:
-            yield thread, head, head.note
-        elif before:
-            yield thread, head, index[max(before)]
+        if is_latest:
+            yield thread, head, None if head.note.id is None else head.note
+        else:
+            yield thread, head, index[max(before)] if before else None
 
 
 def _require_new(core: Core, target: str) -> None:
