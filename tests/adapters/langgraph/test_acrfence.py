@@ -293,6 +293,18 @@ def test_a_tool_call_that_was_reworded_and_kept_its_ids_is_the_same_act(savers: 
     assert service.done == ["rent"]
 
 
+def test_a_read_that_was_edited_and_kept_its_ids_is_made_with_its_arguments(savers: Savers) -> None:
+    service = Service()
+    graph = graph_of(savers, service, "spend", is_declared=False, declare={"spend": {"effect": "read"}})
+    graph.invoke({"messages": [HumanMessage("go", id="input")]}, CONFIG)
+    [made] = [each for each in graph.get_state_history(CONFIG) if each.next == ("tools",)]
+    edited = AIMessage("", tool_calls=[{"name": "spend", "args": CALLS["spend"][1], "id": "call-0"}], id="message-0")
+    for _ in range(2):
+        state = graph.invoke(None, graph.update_state(made.config, {"messages": [edited]}))
+        assert state["messages"][-1].content == "Done: spent for the attacker"
+    assert service.done == ["refund", "the attacker"]
+
+
 def failed_graph(savers: Savers, service: Service) -> Any:
     """A graph that pays and writes a note in each turn. The first note fails, so the step of the payment does."""
     faults = [RuntimeError("the disk is full")]
