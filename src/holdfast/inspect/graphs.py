@@ -326,7 +326,7 @@ def _note(row: CheckpointRow) -> tuple[str | None, str | None, tuple[str, ...]] 
     """The id, the parent and the next nodes of a LangGraph checkpoint; None if LangGraph did not write it."""
     match _metadata(row).get(NOTE):
         case [id, parent, [*following], *_]:
-            return _text(id), _text(parent), tuple(map(str, following))
+            return _text(id), None if type(parent) is list else _text(parent), tuple(map(str, following))
         case _:
             return None
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Callable
+from itertools import chain
+from typing import Annotated, Any
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.tools import tool
+from langgraph.channels.delta import DeltaChannel
 from langgraph.graph import START, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command
@@ -51,7 +54,14 @@ class Service:
 
 
 def graph_of(
-    savers: Savers, service: Service, name: str, *, is_declared: bool, is_compiled: bool = True, **options: Any
+    savers: Savers,
+    service: Service,
+    name: str,
+    *,
+    is_declared: bool,
+    is_compiled: bool = True,
+    schema: type[Chat] = Chat,
+    **options: Any,
 ) -> Any:
     saver = savers.open()
     declare = {"spend": {"identity": lambda token, **_: token}} if is_declared else {}
@@ -66,7 +76,7 @@ def graph_of(
         calls = [{"name": name, "args": CALLS[name][number], "id": f"call-{number}"}]
         return {"messages": [AIMessage("", tool_calls=calls, id=f"message-{number}")]}
 
-    graph: Any = StateGraph(Chat)
+    graph: Any = StateGraph(schema)
     graph.add_node("model", model)
     graph.add_node("tools", ToolNode(tools))
     graph.add_edge(START, "model")
@@ -283,6 +293,18 @@ def test_a_tool_call_that_was_reworded_and_kept_its_ids_is_the_same_act(savers: 
     assert service.done == ["rent"]
 
 
+def test_a_read_that_was_edited_and_kept_its_ids_is_made_with_its_arguments(savers: Savers) -> None:
+    service = Service()
+    graph = graph_of(savers, service, "spend", is_declared=False, declare={"spend": {"effect": "read"}})
+    graph.invoke({"messages": [HumanMessage("go", id="input")]}, CONFIG)
+    [made] = [each for each in graph.get_state_history(CONFIG) if each.next == ("tools",)]
+    edited = AIMessage("", tool_calls=[{"name": "spend", "args": CALLS["spend"][1], "id": "call-0"}], id="message-0")
+    for _ in range(2):
+        state = graph.invoke(None, graph.update_state(made.config, {"messages": [edited]}))
+        assert state["messages"][-1].content == "Done: spent for the attacker"
+    assert service.done == ["refund", "the attacker"]
+
+
 def failed_graph(savers: Savers, service: Service) -> Any:
     """A graph that pays and writes a note in each turn. The first note fails, so the step of the payment does."""
     faults = [RuntimeError("the disk is full")]
@@ -362,6 +384,62 @@ def test_a_thread_whose_old_checkpoints_were_deleted_is_not_asked_about(
         assert "__interrupt__" not in graph.invoke({"messages": [HumanMessage("go")]}, CONFIG)
         savers.open().hf.thread("t").prune(holdfast.Retention(keep_last=1))
     assert len(service.done) == 3
+
+
+def prune(graph: Any) -> Any:
+    graph.checkpointer.prune(["t"])
+    return CONFIG
+
+
+def rewind(graph: Any) -> Any:
+    latest = graph.get_state(CONFIG).config["configurable"]["checkpoint_id"]
+    graph.update_state(CONFIG, {"messages": [HumanMessage("a note")]})
+    graph.checkpointer.rewind("t", latest)
+    return CONFIG
+
+
+def fork(graph: Any) -> Any:
+    graph.checkpointer.fork("t", "fork")
+    return {"configurable": {"thread_id": "fork"}}
+
+
+class WithNotes(Chat):
+    notes: Annotated[list[str], DeltaChannel(lambda notes, writes: [*notes, *chain(*writes)], snapshot_frequency=100)]
+
+
+@pytest.mark.parametrize("schema", [Chat, WithNotes])
+@pytest.mark.parametrize("change", [prune, rewind, fork])
+def test_a_call_of_an_earlier_turn_is_made_again_although_its_checkpoints_are_gone(
+    savers: Savers, monkeypatch: pytest.MonkeyPatch, change: Callable[[Any], Any], schema: type[Chat]
+) -> None:
+    monkeypatch.setitem(CALLS, "pay", (CALLS["pay"][0],) * 3)
+    service = Service()
+    graph = graph_of(savers, service, "pay", is_declared=False, schema=schema)
+    graph.invoke({"messages": [HumanMessage("go")], "notes": ["first"]}, CONFIG)
+    config = change(graph)
+
+    for count in (2, 3):
+        graph.invoke({"messages": [HumanMessage("pay it again")], "notes": ["again"]}, config)
+        assert service.done == ["rent"] * count
+
+
+@pytest.mark.parametrize("schema", [Chat, WithNotes])
+def test_a_call_that_a_rewind_abandoned_is_not_made_again(
+    savers: Savers, monkeypatch: pytest.MonkeyPatch, schema: type[Chat]
+) -> None:
+    monkeypatch.setitem(CALLS, "pay", (CALLS["pay"][0],) * 3)
+    service = Service()
+    graph = graph_of(savers, service, "pay", is_declared=False, schema=schema)
+    for _ in range(2):
+        graph.invoke({"messages": [HumanMessage("go")], "notes": ["a note"]}, CONFIG)
+    between = next(
+        each for each in graph.get_state_history(CONFIG) if not each.next and len(each.values["messages"]) == 4
+    )
+    graph.checkpointer.rewind("t", between.config["configurable"]["checkpoint_id"])
+
+    graph.invoke({"messages": [HumanMessage("go")], "notes": ["a note"]}, CONFIG)
+
+    assert service.done == ["rent"] * 2
 
 
 def test_calls_in_a_subgraph_are_not_asked_about_until_the_graph_goes_back(savers: Savers) -> None:

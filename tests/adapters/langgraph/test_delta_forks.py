@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 import pytest
+from langgraph.channels import UntrackedValue
+from langgraph.channels.delta import DeltaChannel
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import END, START, StateGraph
 
 import holdfast
 from holdfast import Checkpoint, Retention
@@ -211,6 +214,94 @@ def test_a_graph_without_such_channels_stores_no_history(savers: Savers) -> None
     for thread in ("t", "fork"):
         [kept] = saver.hf.thread(thread).history()
         assert "$history" not in saver.hf.thread(thread).load(kept.id).state
+
+
+class Late(TypedDict):
+    turn: int
+    line: Annotated[list[str], DeltaChannel(graphs.append, snapshot_frequency=100)]
+
+
+def late_player(saver: Any, thread: str = "t") -> Player:
+    """A graph that writes its DeltaChannel only if the turn is odd."""
+    builder: Any = StateGraph(Late)
+    builder.add_node("look", lambda state: {"turn": state["turn"]})
+    builder.add_node("work", lambda state: {"line": [f"work {state['turn']}"] if state["turn"] % 2 else []})
+    builder.add_edge(START, "look")
+    builder.add_conditional_edges("look", lambda state: "work" if state["turn"] % 2 else END, ["work", END])
+    return Player(builder.compile(checkpointer=saver), is_async=False, durability="sync", thread=thread)
+
+
+def late_turn(player: Player, number: int) -> list[str]:
+    player.invoke({"turn": number}, {**player.config, "metadata": {"run_id": f"run-{number}"}})
+    line: list[str] = player.state().values["line"]
+    return line
+
+
+def before_the_first_write(player: Player) -> Any:
+    """The checkpoint whose next step writes the DeltaChannel for the first time."""
+    return [found for found in player.history() if found.next == ("work",)][-1].config["configurable"]["checkpoint_id"]
+
+
+def test_after_a_rewind_to_before_the_first_write_that_write_does_not_count(savers: Savers) -> None:
+    saver = savers.open()
+    player = late_player(saver)
+    assert late_turn(player, 1) == ["work 1"]
+
+    saver.rewind("t", before_the_first_write(player))
+
+    assert player.state().values["line"] == []
+    assert late_turn(player, 3) == ["work 3"]
+    assert late_player(savers.open()).state().values["line"] == ["work 3"]
+
+
+def test_a_fork_from_before_the_first_write_does_not_need_its_origin(savers: Savers) -> None:
+    saver = savers.open()
+    player = late_player(saver)
+    late_turn(player, 1)
+    saver.fork("t", "fork", before_the_first_write(player))
+
+    saver.delete_thread("t")
+
+    assert late_turn(late_player(saver, "fork"), 3) == ["work 3"]
+    assert late_player(savers.open(), "fork").state().values["line"] == ["work 3"]
+
+
+def test_the_first_write_does_not_need_the_runs_before_it(savers: Savers) -> None:
+    saver = savers.open()
+    player = late_player(saver)
+    for number in (0, 2):
+        late_turn(player, number)
+    late_turn(player, 3)
+
+    saver.delete_for_runs(["run-0"])
+
+    assert late_player(savers.open()).state().values["line"] == ["work 3"]
+    assert late_turn(player, 5) == ["work 3", "work 5"]
+
+
+class WithoutDelta(TypedDict):
+    turn: int
+    count: Annotated[int, UntrackedValue]
+
+
+def test_a_thread_without_such_channels_may_be_copied_after_any_prune(savers: Savers) -> None:
+    saver = savers.open()
+    builder: Any = StateGraph(WithoutDelta)
+    builder.add_node("work", lambda state: {"turn": state["turn"] + 1, "count": 1})
+    builder.add_edge(START, "work")
+    graph = builder.compile(checkpointer=saver)
+    for number in range(3):
+        graph.invoke({"turn": number}, {"configurable": {"thread_id": "t"}})
+    saver.hf.thread("t").prune(Retention(keep_last=2))
+    latest, before = graph.get_state_history({"configurable": {"thread_id": "t"}})
+
+    saver.fork("t", "fork")
+    saver.rewind("t", before.config["configurable"]["checkpoint_id"])
+    assert graph.get_state({"configurable": {"thread_id": "t"}}).values == before.values
+    saver.prune(["t", "fork"])
+
+    assert graph.get_state({"configurable": {"thread_id": "t"}}).values == before.values
+    assert graph.get_state({"configurable": {"thread_id": "fork"}}).values == latest.values
 
 
 # -- where ancestors are gone -----------------------------------------------------------------------------------------

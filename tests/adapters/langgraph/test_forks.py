@@ -96,6 +96,20 @@ def test_a_rewind_takes_the_subgraphs_along(savers: Savers) -> None:
     assert saver.hf.verify(deep=True).ok
 
 
+def test_after_a_rewind_to_before_a_subgraph_was_called_it_has_no_memory(savers: Savers) -> None:
+    saver = savers.open()
+    graph = remembering(saver)
+    graph.invoke({"log": []}, config())
+    graph.invoke(Command(resume="first"), config())
+    before = [each for each in graph.get_state_history(config()) if each.next == ("child",)][-1]
+
+    saver.rewind("t", id_of(before))
+    graph.invoke(None, config())
+
+    assert graph.invoke(Command(resume="again"), config())["log"] == ["again [0]"]
+    assert savers.open().hf.verify(deep=True).ok
+
+
 def test_a_rewind_of_a_delta_channel_has_its_value(savers: Savers) -> None:
     saver = savers.open()
     graph = graphs.delta(3)(saver)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, cast
+from unittest.mock import ANY
 from uuid import UUID
 
 import hypothesis.strategies as st
@@ -21,6 +22,7 @@ from holdfast.adapters.langgraph.records import (
     plain_metadata,
     stored_metadata,
     unpacked,
+    without_parent,
 )
 from holdfast.codec import msgpack
 from holdfast.redaction import Redaction
@@ -216,6 +218,14 @@ def test_ids_come_back_as_they_were(id: str | None, parent: str | None, absent: 
     assert (note.seq, note.id, note.parent, note.absent) == (7, id, parent, tuple(absent))
     assert note.row is row
     assert metadata_of(note) == {"step": 3}
+
+
+@for_each("before", IDS)
+def test_a_checkpoint_without_a_parent_has_the_one_before_it(before: str | None) -> None:
+    note = note_of(row_with(stored(without_parent(new_note("1", before)), {})))
+    assert note is not None
+    assert (note.id, note.parent, note.before) == ("1", None, before)
+    assert note_of(row_with(stored(without_parent(note), {}))) == replace(note, row=ANY)
 
 
 def test_a_row_of_somebody_else_has_no_note() -> None:

@@ -334,3 +334,13 @@ def test_the_states_that_are_kept_in_memory_take_few_bytes(tmp_path: Path) -> No
         assert len(saver.core._threads) > 5
         for thread in range(50):
             assert face.values(2, thread=f"{thread}") == {"draft": f"{thread:05}" * 20_000}
+
+
+def test_a_few_large_states_take_no_more_bytes_than_many_small_ones(tmp_path: Path) -> None:
+    with HoldfastSaver(tmp_path / "s.db", base_bytes=1_000_000) as saver:
+        face = Face(saver, is_async=False)
+        for thread in range(10):
+            face.put(1, {"draft": f"{thread:05}" * 100_000}, thread=f"{thread}")
+            assert sum(one.size for one in saver.core._threads.values()) < 1_000_000 + 510_000
+        for thread in range(10):
+            assert face.values(1, thread=f"{thread}") == {"draft": f"{thread:05}" * 100_000}

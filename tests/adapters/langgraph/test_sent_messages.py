@@ -116,6 +116,16 @@ def test_writes_stay_when_their_checkpoint_is_stored_anew(saver: Face, another: 
     assert saver.writes(1) == another().writes(1) == [("task", "__pregel_tasks", sent(messages))]
 
 
+def test_writes_stay_when_another_process_stores_their_checkpoint_anew(saver: Face, another: Another) -> None:
+    messages = told(10)
+    saver.put(1, {"messages": messages})
+    saver.write(1, [("__pregel_tasks", sent(messages))])
+
+    another().put(1, {"messages": told(10, start=20)})
+
+    assert saver.writes(1) == another().writes(1) == [("task", "__pregel_tasks", sent(messages))]
+
+
 def test_what_is_written_to_a_checkpoint_while_another_process_stores_it_anew_is_never_wrong(lasting: Savers) -> None:
     saver, other = Face(lasting.open(), is_async=False), Face(lasting.open(), is_async=False)
     saver.put(1, {"messages": told(10)})

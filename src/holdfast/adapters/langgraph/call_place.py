@@ -131,10 +131,10 @@ class CheckpointLineage:
         return found
 
     def _found(self, id: str) -> tuple[str | None, Any] | None:
-        """The parent and the source of a checkpoint; None if it is not stored."""
+        """The checkpoint before a checkpoint, and its source; None if it is not stored."""
         if isinstance(self._saver, HoldfastSaver):  # without reading the state
             note = _note(self._saver.core.thread(self._thread_id, ""), id)
-            return None if note is None else (note.parent, note.metadata.get("source"))
+            return None if note is None else (note.parent or note.before, note.metadata.get("source"))
         config: RunnableConfig = {
             "configurable": {"thread_id": self._thread_id, "checkpoint_ns": "", "checkpoint_id": id}
         }

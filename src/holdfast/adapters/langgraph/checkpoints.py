@@ -153,10 +153,12 @@ class GraphThread:
     def racing(self, attempt: Callable[[Head | None], T], *, is_reading: bool = False) -> T:
         """Call `attempt` with the last head that was seen, and again if another writer has changed the thread.
 
-        `is_reading`: the head has to be that of now. Rows that were deleted while they were read look damaged.
+        `is_reading`: the head has to be that of now. Rows that were deleted while they were read look damaged, and so
+        do cached writes whose checkpoint another process stored anew.
         """
         with self.lock:
             head = self.look() if is_reading else self._head or self.look()
+            is_cached = True
             for _ in range(MAX_RETRIES):
                 try:
                     return attempt(head)
@@ -165,9 +167,11 @@ class GraphThread:
                 except (Conflict, AlreadyExists):
                     self._head, head = None, self.look()
                 except Damaged:
+                    self.forget()
                     seen, head = head, self.look()
-                    if head == seen:
+                    if head == seen and not is_cached:
                         raise
+                    is_cached = False
             raise Conflict(
                 f"thread {quoted(self.name)} was changed by other writers during each of {MAX_RETRIES} attempts; "
                 "nothing was done. Try again."

@@ -10,7 +10,15 @@ from msgspec.structs import replace
 
 from holdfast.adapters.langgraph.checkpoints import GraphThread
 from holdfast.adapters.langgraph.core import Core
-from holdfast.adapters.langgraph.records import Note, checked_thread_id, journal_name, metadata_of, note_of
+from holdfast.adapters.langgraph.records import (
+    Note,
+    checked_thread_id,
+    journal_name,
+    metadata_of,
+    needs_ancestors,
+    note_of,
+    without_parent,
+)
 from holdfast.adapters.langgraph.removal import needed_history
 from holdfast.adapters.langgraph.stored import Head
 from holdfast.adapters.langgraph.writes import COPIED, entry_of, idle_run
@@ -81,13 +89,14 @@ def fork(core: Core, source_thread_id: object, target_thread_id: object, checkpo
     _copy_calls(core, source, target)
     # The root namespace is last, so that an interrupted fork has no latest checkpoint.
     for thread, at, of_thread in [*_subgraphs_at(core, source, note, is_latest=is_latest), (root, head, note)]:
-        stored = thread.find(at, of_thread.id)
-        if stored is None or of_thread.id is None:
-            raise Conflict(f"thread {quoted(source)} was changed meanwhile. Delete {quoted(target)} and try again.")
+        if of_thread is None:
+            continue
         writes: list[Entry] = []
         with thread.lock:
-            # The ancestors may be pruned or deleted later.
-            history = needed_history(thread, at, of_thread) if of_thread.absent else {}
+            stored = thread.find(at, of_thread.id)
+            if stored is None or of_thread.id is None:
+                raise Conflict(f"thread {quoted(source)} was changed meanwhile. Delete {quoted(target)} and try again.")
+            history = needed_history(thread, at, of_thread)
             if is_latest:
                 thread.journal.look(stored.number)  # another process may have written since the last read
                 writes = thread.writes(at, stored, of_thread.id)
@@ -95,7 +104,7 @@ def fork(core: Core, source_thread_id: object, target_thread_id: object, checkpo
         with copy.lock:
             copy.placer.copy(stored.row, stored.number, expect=None, under=None)
             copy.forget()
-            if history:
+            if needs_ancestors(of_thread):  # they may be pruned or deleted later
                 _keep_history(copy, history)
             copy.append(entry_of(of_thread.id, COPIED, "", []))
             for entry in writes:
@@ -109,7 +118,7 @@ def _keep_history(copy: GraphThread, history: dict[str, Any]) -> None:
     stored = None if head is None else copy.stored(head, head.note)
     if head is None or stored is None:
         raise Conflict(f"thread {quoted(copy.name)} was changed meanwhile. Delete it and try again.")
-    copy.put_again(head, stored, history, replace(stored.note, parent=None), metadata_of(stored.note))
+    copy.put_again(head, stored, history, without_parent(stored.note), metadata_of(stored.note))
 
 
 def _copy_calls(core: Core, source: str, target: str) -> None:
@@ -140,17 +149,21 @@ def rewind(core: Core, thread_id: object, checkpoint_id: str) -> None:
     if note.id == head.note.id:
         return
     for thread, at, of_thread in [*_subgraphs_at(core, name, note, is_latest=False), (root, head, note)]:
-        if of_thread.id == at.note.id:
+        if at.note.id == (None if of_thread is None else of_thread.id):
             continue
         with thread.lock:
+            if of_thread is None:
+                thread.empty(at)
+                continue
             stored = thread.find(at, of_thread.id)
             if stored is None:
                 raise Conflict(f"thread {quoted(thread.name)} was changed meanwhile; try again")
             metadata = metadata_of(stored.note)
             step = metadata.get("step")
-            # Without a parent, because the writes of the original are not part of the copy.
-            history = needed_history(thread, at, of_thread) if of_thread.absent else {}
-            copied = replace(of_thread, id=str(uuid6(clock_seq=-2)), parent=None if history else of_thread.id)
+            history = needed_history(thread, at, of_thread)
+            copied = replace(of_thread, id=str(uuid6(clock_seq=-2)), parent=of_thread.id)
+            if needs_ancestors(of_thread):  # the writes of the original are not part of the copy
+                copied = without_parent(copied)
             more = {"source": "fork", "step": step + 1 if type(step) is int else step}
             thread.put_again(at, stored, history, copied, {**metadata, **more})
 
@@ -169,8 +182,8 @@ def _found(core: Core, thread_id: str, checkpoint_id: str | None) -> tuple[Graph
 
 def _subgraphs_at(
     core: Core, thread_id: str, note: Note, *, is_latest: bool
-) -> Iterator[tuple[GraphThread, Head, Note]]:
-    """The other namespaces of a thread, and their checkpoints at the time of one of the root.
+) -> Iterator[tuple[GraphThread, Head, Note | None]]:
+    """The other namespaces of a thread, and their checkpoints at the time of one of the root. None: not called yet.
 
     The namespace of a single call (with a colon) is needed only while that call has not ended.
     """
@@ -182,10 +195,10 @@ def _subgraphs_at(
             continue
         # The ids of checkpoints grow with time.
         before = [id for id in index if note.id is not None and id < note.id]
-        if is_latest and head.note.id is not None:
-            yield thread, head, head.note
-        elif before:
-            yield thread, head, index[max(before)]
+        if is_latest:
+            yield thread, head, None if head.note.id is None else head.note
+        else:
+            yield thread, head, index[max(before)] if before else None
 
 
 def _require_new(core: Core, target: str) -> None:

@@ -35,7 +35,6 @@ from holdfast.stores.contract import Block, Cells, Span
 from holdfast.threads.context import Context
 
 _THREADS_MAX: Final = 512
-_ROUND: Final = 16  # new threads after which the bytes of all are counted
 _PAGE: Final = 500
 
 Listed: TypeAlias = tuple[str, GraphThread, Note]
@@ -51,7 +50,6 @@ class Core:
         self.invocations: Final = Invocations(hf.context.at_close)
         self._lock = threading.Lock()
         self._threads: OrderedDict[tuple[str, str], GraphThread] = OrderedDict()
-        self._created = 0
         forksafe.renew_in_child(self)
 
     @property
@@ -70,9 +68,7 @@ class Core:
 
     def _make_room(self) -> None:
         """Drop threads that are not in use, the least recently used first, if they are many or take many bytes."""
-        self._created += 1
-        is_counted = self._created % _ROUND == 0
-        size = sum(thread.size for thread in self._threads.values()) if is_counted else 0
+        size = sum(thread.size for thread in self._threads.values())
         limit = self.context.bases.limit
         while len(self._threads) >= _THREADS_MAX or size > limit:
             unused = next((each for each, one in self._threads.items() if not one.is_held), None)

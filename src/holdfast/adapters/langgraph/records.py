@@ -11,6 +11,7 @@ import msgspec
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import Checkpoint, CheckpointMetadata
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from msgspec.structs import replace
 
 from holdfast.adapters.langgraph.serde import Values
 from holdfast.codec import msgpack
@@ -87,13 +88,15 @@ START: Final = "__start__"
 BRANCH: Final = "branch:to:"
 """The start of the names of the channels that lead to the nodes of a StateGraph."""
 TASKS: Final = "__pregel_tasks"
+DELTA_COUNTERS: Final = "counters_since_delta_snapshot"
+"""The key of LangGraph's metadata that names the DeltaChannels without a stored value."""
 _ESCAPE: Final = "$"
 _NAMEABLE: Final = 60  # channels; together with the checkpoint they still fit a map of separate parts
 
 # Metadata is always stored with this serde, so that it can be listed and compared.
 _metadata_values: Final = Values(JsonPlusSerializer(allowed_msgpack_modules=None), is_default=True)
 _ATOMS: Final = frozenset((str, int, bool, float, type(None)))
-_LANGGRAPHS: Final = frozenset(("source", "step", "parents", "run_id", "counters_since_delta_snapshot"))
+_LANGGRAPHS: Final = frozenset(("source", "step", "parents", "run_id", DELTA_COUNTERS))
 _VERSION: Final = re.compile(r"\A([0-9]{32})\.(.*)\Z", re.DOTALL)
 _PLAIN_KEYS: Final = ("v", "ts", "updated_channels")
 _KNOWN_KEYS: Final = frozenset((*_PLAIN_KEYS, "id", "channel_values", "channel_versions", "versions_seen"))
@@ -151,7 +154,8 @@ class Note(msgspec.Struct, frozen=True):
     """The id and the parent of the LangGraph checkpoint in a row. `id` is None in the first row of an empty thread.
 
     `next` are the nodes that run next. `absent` are the channels of the program that have a version and no value: the
-    values of DeltaChannels are in the writes. `metadata` is LangGraph's metadata as plain data.
+    values of DeltaChannels are in the writes. `metadata` is LangGraph's metadata as plain data. `before` is the
+    checkpoint before one without a parent: it is deleted or in another thread.
     """
 
     seq: int
@@ -161,6 +165,7 @@ class Note(msgspec.Struct, frozen=True):
     absent: tuple[str, ...]
     metadata: dict[str, Any]
     row: CheckpointRow
+    before: str | None = None
 
 
 _NO_ROW: Final = CheckpointRow(seq=0, id=b"", parent=None, step=0, move=0, digest=b"")
@@ -171,6 +176,16 @@ def new_note(
 ) -> Note:
     """The note of a row that is not stored yet."""
     return Note(0, id, parent, tuple(following), tuple(absent), {}, _NO_ROW)
+
+
+def needs_ancestors(note: Note) -> bool:
+    """Whether the writes of the ancestors count: for a DeltaChannel, also before its first write."""
+    return bool(note.absent or note.metadata.get(DELTA_COUNTERS))
+
+
+def without_parent(note: Note) -> Note:
+    """The note of a checkpoint whose parent is no longer needed."""
+    return replace(note, parent=None, before=note.parent or note.before)
 
 
 def note_of(row: CheckpointRow) -> Note | None:
@@ -185,6 +200,9 @@ def note_of(row: CheckpointRow) -> Note | None:
         case [(None | str() | UUID()) as id, (None | str() | UUID()) as parent, list() as following, *absent]:
             id, parent = None if id is None else str(id), None if parent is None else str(parent)
             return Note(row.seq, id, parent, tuple(following), tuple(map(str, absent)), found, row)
+        case [(None | str() | UUID()) as id, [(str() | UUID()) as before], list() as following, *absent]:
+            id = None if id is None else str(id)
+            return Note(row.seq, id, None, tuple(following), tuple(map(str, absent)), found, row, str(before))
         case _:
             raise Damaged(f"checkpoint {row.seq}: its {NOTE} metadata cannot be read")
 
@@ -215,7 +233,8 @@ def plain_metadata(metadata: Mapping[str, Any], redaction: Redaction) -> dict[st
 
 def stored_metadata(note: Note) -> dict[str, Any]:
     """The metadata of a new row."""
-    return {**note.metadata, NOTE: [_short(note.id), _short(note.parent), [*note.next], *note.absent]}
+    parent = [_short(note.before)] if note.parent is None and note.before is not None else _short(note.parent)
+    return {**note.metadata, NOTE: [_short(note.id), parent, [*note.next], *note.absent]}
 
 
 def _short(id: str | None) -> UUID | str | None:

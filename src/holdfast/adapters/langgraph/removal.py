@@ -14,21 +14,23 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from langgraph.checkpoint.base import DeltaChannelHistory, PendingWrite
-from msgspec.structs import replace
 
 from holdfast.adapters.langgraph.checkpoints import GraphThread
 from holdfast.adapters.langgraph.core import Core
 from holdfast.adapters.langgraph.messages import StoredValue
 from holdfast.adapters.langgraph.records import (
     CHECKPOINT,
+    DELTA_COUNTERS,
     HISTORY,
     TASKS,
     Note,
     checked_thread_id,
     journal_name,
     metadata_of,
+    needs_ancestors,
     note_of,
     of_name,
+    without_parent,
 )
 from holdfast.adapters.langgraph.serde import Values
 from holdfast.adapters.langgraph.stored import Head, Stored
@@ -354,7 +356,7 @@ def _remove(thread: GraphThread, head: Head, kept: Collection[str]) -> None:
     now = head
     for id, note in notes.items():
         # The latest one is stored again last: others must not see an earlier one as the latest.
-        if (note.absent or id == tip) and note.parent is not None and note.parent not in notes:
+        if (id == tip or needs_ancestors(note)) and note.parent is not None and note.parent not in notes:
             now = _put_without_parent(thread, now, id, note)
             notes[id] = now.note
     if tip is None:
@@ -373,14 +375,20 @@ def _put_without_parent(thread: GraphThread, head: Head, id: str, note: Note) ->
     stored = thread.find(head, id)
     if stored is None:
         raise Conflict(f"thread {quoted(thread.name)}: a checkpoint was deleted meanwhile")
-    history = needed_history(thread, head, note) if note.absent else {}
-    return thread.put_again(head, stored, history, replace(stored.note, parent=None), metadata_of(stored.note))
+    history = needed_history(thread, head, note)
+    return thread.put_again(head, stored, history, without_parent(stored.note), metadata_of(stored.note))
 
 
 def needed_history(thread: GraphThread, head: Head, note: Note) -> dict[str, Any]:
     """The history of a checkpoint's DeltaChannels, to be stored with a copy that has no parent."""
+    counted = note.metadata.get(DELTA_COUNTERS) or {}
+    delta = [channel for channel in note.absent if channel in counted]
+    history = _history(thread, head, note.id, delta, may_be_copies=False)
+    with suppress(Damaged):  # channels of another kind also may have no value, and need no ancestors
+        others = [channel for channel in note.absent if channel not in counted]
+        history |= _history(thread, head, note.id, others, may_be_copies=False)
     found: dict[str, Any] = {}
-    for channel, one in _history(thread, head, note.id, note.absent, may_be_copies=False).items():
+    for channel, one in history.items():
         if one.writes or one.seed is not None:
             seed = {} if one.seed is None else {"seed": one.seed.plain}
             found[channel] = {**seed, "writes": [[task, value.plain] for task, value in one.writes]}

@@ -24,6 +24,7 @@ from holdfast.codec import msgpack
 from holdfast.errors import Conflict, InvalidArgument, Unsupported
 from holdfast.handle import Holdfast
 from holdfast.runs.drivers import Uncalled, is_async
+from holdfast.runs.tool_calls import digest_of
 from holdfast.runs.tools import GiveUp, Happened, NotDone, Outcome, Tool
 
 
@@ -98,6 +99,9 @@ class JournaledCall:
         self._journal = journals.of(wrapped.hf.context, self._place.thread_id, wrapped.lease)
         self._key = self._place.key(call.id)
         self._given = _given_by_model(call.given, wrapped.injected)
+        if wrapped.declared.effect == "read":  # with other arguments it is another call
+            given = wrapped.hf.context.redaction.arguments(self._given)
+            self._key += f"/{digest_of(given)[:8].hex()}"
 
     def made(self) -> Any:
         """Return the result of the tool: the recorded one, or that of a call made now."""
