@@ -661,7 +661,8 @@ def test_a_container_that_another_thread_changes_is_encoded_as_it_was_at_one_mom
 
     table: dict[Any, Any] = {f"key {i}": Decimal(i) for i in range(5)}
     items: list[Any] = [Decimal(i) for i in range(5)]
-    before, calls, pack = ({**table}, [*items]), [], extensions.PACK[Decimal]
+    calls: list[Decimal] = []
+    before, pack = ({**table}, [*items]), extensions.PACK[Decimal]
     monkeypatch.setitem(extensions.PACK, Decimal, packed)
     found_table, found_items = decode(encode([table, items]))
     assert found_table in (before[0], table)
