@@ -15,7 +15,7 @@ from typing import Any, Literal
 import pytest
 
 import holdfast
-from holdfast import Happened, Holdfast, InvalidArgument, Run, Unsupported
+from holdfast import Happened, Holdfast, InvalidArgument, Run, Thread, Unsupported
 from holdfast import redaction as redacting
 from holdfast.redaction import Redaction, api_keys
 from holdfast.threads.scan import checkpoint_at, thread_named, with_refs
@@ -61,6 +61,34 @@ def test_what_needs_no_redaction_is_given_as_it_is() -> None:
     mixed = {"same": ["hello"], "other": SECRET}
     assert Redaction(hide).value(mixed)["same"] is mixed["same"]
     assert Redaction().value({"x": SECRET}) == {"x": SECRET}
+
+
+@pytest.mark.parametrize(
+    "add",
+    [
+        lambda state: state["said"].append(SECRET),
+        lambda state: state["by"].update(bob=SECRET),
+        lambda state: state.update(said=[SECRET]),
+        lambda state: state["deep"][0][0].append({"x": SECRET}),
+    ],
+)
+@pytest.mark.parametrize("method", [Thread.save, lambda thread, state: thread.append("list", [state])])
+@pytest.mark.parametrize("kind", [None, dict[str, Any]])
+def test_what_another_thread_adds_during_a_save_is_not_stored_unredacted(
+    kind: Any, method: Callable[[Thread, Any], object], add: Callable[[Any], object]
+) -> None:
+    def adding(text: str) -> str:
+        if text == "last":
+            add(state)
+        return hide(text)
+
+    state = {"said": ["hello"], "by": {"anna": "hello"}, "deep": [([],)], "end": "last"}
+    with holdfast.open("memory:", redact=adding) as hf:
+        method(hf.thread("t", type=kind), state)
+        latest = hf.thread("t").latest()
+        assert SECRET in str(state)
+        assert latest is not None
+        assert SECRET not in str(latest.state)
 
 
 def test_keys_that_are_redacted_to_the_same_cost_no_value() -> None:

@@ -49,7 +49,7 @@ BUDGETS = {
     "thread.latest, cold": Budget(140, 18, 130, 13),
     "run.tool, irreversible, new": Budget(161, 26, 110, 14),
     "resume after a kill": Budget(205, 36, 170, 22),
-    "langgraph put": Budget(228, 31, 250),
+    "langgraph put": Budget(230, 31, 250),
     "langgraph put_writes": Budget(71, 20, 120),
     "langgraph get_tuple": Budget(114, 24, 120),
     "langgraph list(limit=5)": Budget(679, 26, 700),

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from holdfast import maintenance
 from holdfast.crypto.cipher import Cipher
-from holdfast.errors import Closed, InvalidArgument, NotFound, Protected
+from holdfast.errors import Closed, InvalidArgument, NotFound
 from holdfast.policy import Policy
 from holdfast.redaction import Redaction
 from holdfast.runs import acts, schedule, settlement, status, undo, waits, work_queue
@@ -550,8 +550,7 @@ class Holdfast:
             return 0
         try:
             return len(Thread(self.context, name).prune(self._retention).removed)
-        except (NotFound, Protected):
-            # The thread was dropped, or rewound to a checkpoint that was to be removed. The next round decides again.
+        except NotFound:  # the thread was dropped meanwhile
             return 0
 
 

@@ -43,10 +43,14 @@ class Redaction:
         """
         return value if self._function is None else self._value(value, 0)
 
-    def restorable_value(self, plain: Any, restore: Callable[[Any], Any]) -> Any:
-        """Redact as `value` does. `Unsupported` if `restore` refuses the result: it could be stored, but not loaded."""
-        redacted = self.value(plain)
-        if redacted is not plain:
+    def copy(self, value: Any) -> Any:
+        """Redact as `value` does, and copy what does not change: another thread may add a text before it is stored."""
+        return value if self._function is None else self._value(value, 0, is_copied=True)
+
+    def restorable_copy(self, plain: Any, restore: Callable[[Any], Any]) -> Any:
+        """Redact as `copy` does. `Unsupported` if `restore` refuses the result: it could be stored, but not loaded."""
+        redacted = self.copy(plain)
+        if redacted is not plain and redacted != plain:
             try:
                 restore(redacted)
             except InvalidArgument as error:
@@ -99,7 +103,7 @@ class Redaction:
         if self._weight > _REMEMBERED:
             self._old, self._young, self._weight = self._young, {}, 0
 
-    def _value(self, value: Any, depth: int) -> Any:
+    def _value(self, value: Any, depth: int, *, is_copied: bool = False) -> Any:
         kind = type(value)
         if kind is str:
             return self.text(value)
@@ -108,17 +112,17 @@ class Redaction:
         if depth > _DEPTH:
             raise Unsupported("$", "it is nested too deeply; nothing was recorded. Store a flatter value.")
         if kind is dict:
-            return self._dict(value, depth + 1)
-        redacted = [self._value(item, depth + 1) for item in value]
-        if all(map(_is, redacted, value)):
+            return self._dict(value.copy() if is_copied else value, depth + 1, is_copied)
+        redacted = [self._value(item, depth + 1, is_copied=is_copied) for item in (list(value) if is_copied else value)]
+        if not is_copied and all(map(_is, redacted, value)):
             return value
         return redacted if kind is list else kind(redacted)
 
-    def _dict(self, value: dict[Any, Any], depth: int) -> dict[Any, Any]:
+    def _dict(self, value: dict[Any, Any], depth: int, is_copied: bool) -> dict[Any, Any]:
         redacted: dict[Any, Any] = {}
-        is_changed = False
+        is_changed = is_copied
         for key, item in value.items():
-            new_key, new_item = self._value(key, depth), self._value(item, depth)
+            new_key, new_item = self._value(key, depth), self._value(item, depth, is_copied=is_copied)
             is_changed = is_changed or new_key is not key or new_item is not item
             redacted[_free(new_key, redacted) if new_key in redacted else new_key] = new_item
         return redacted if is_changed else value

@@ -24,7 +24,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.codec import extensions
+from holdfast.codec import extensions, storable
 from holdfast.codec.msgpack import (
     CODEC,
     FIRST_RESERVED,
@@ -633,6 +633,50 @@ def test_framing_is_that_of_the_encoder(size: int) -> None:
     pairs = {str(number): 1 for number in range(size)}
     assert map_header(size) == ormsgpack.packb(pairs)[: len(map_header(size))]
     assert decode(map_header(size) + b"".join(encode(key) + b"\x01" for key in pairs)) == pairs
+
+
+# -- other threads ----------------------------------------------------------------------------------------------------
+
+MUTATIONS: list[Callable[[Any, Any], object]] = [
+    lambda table, _: table.update(new=1),
+    lambda table, _: table.popitem(),
+    lambda table, _: table.clear(),
+    lambda table, _: table.update({1: (2,)}),
+    lambda _, items: items.append(1),
+    lambda _, items: items.pop(),
+    lambda _, items: items.clear(),
+]
+
+
+@for_each("at", [1, 3, 5, 6, 8])
+@for_each("mutate", MUTATIONS)
+def test_a_container_that_another_thread_changes_is_encoded_as_it_was_at_one_moment(
+    mutate: Callable[[Any, Any], object], at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def packed(value: Decimal) -> Any:
+        calls.append(value)
+        if len(calls) == at:
+            mutate(table, items)
+        return pack(value)
+
+    table: dict[Any, Any] = {f"key {i}": Decimal(i) for i in range(5)}
+    items: list[Any] = [Decimal(i) for i in range(5)]
+    calls: list[Decimal] = []
+    before, pack = ({**table}, [*items]), extensions.PACK[Decimal]
+    monkeypatch.setitem(extensions.PACK, Decimal, packed)
+    found_table, found_items = decode(encode([table, items]))
+    assert found_table in (before[0], table)
+    assert found_items in (before[1], items)
+
+
+def test_a_dict_that_another_thread_changes_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def known(zone: Any) -> None:
+        table["new"] = 1
+
+    table: dict[str, Any] = {"at": datetime(2024, 1, 1, tzinfo=UTC), "more": [datetime(2024, 1, 1, tzinfo=UTC)]}
+    monkeypatch.setattr(storable, "zone_problem", known)
+    check(table)
+    assert table["new"] == 1
 
 
 # -- interruptions ----------------------------------------------------------------------------------------------------

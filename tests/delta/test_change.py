@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 
 from holdfast import Retention, Unsupported
+from holdfast.codec import msgpack
 from holdfast.delta import base, change, draft, parts, pieces
 from tests.cases import for_each
 from tests.codec.strategies import identical, values
@@ -143,6 +144,27 @@ def test_a_container_that_another_thread_changes_meanwhile_is_stored_as_it_was_a
     assert saved.keys() == before.keys()
     for key, value in before.items():
         assert saved[key] in (value, state.get(key))
+
+
+def test_a_short_item_that_another_thread_changes_meanwhile_moves_no_other_item(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def encoding(given: list[Any]) -> bytes:
+        encoded = encode_items(given)
+        if given == items:
+            items[105][:] = [1] * 7  # it takes as many bytes as two items
+        return encoded
+
+    engine, encode_items = Engine(), msgpack.encode_items
+    items = [[300 + i] for i in range(1_000)]
+    engine.save({"items": items})
+    items[100:110] = [[10_000 + i] for i in range(10)]
+    before = copy.deepcopy(items)
+    monkeypatch.setattr(msgpack, "encode_items", encoding)
+    engine.save({"items": items})
+    saved = engine.cold_state()["items"]
+    assert items[105] != before[105]
+    assert saved in (before, items)
 
 
 @given(values(), values(), st.integers(0, 99))

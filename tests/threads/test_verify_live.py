@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from holdfast import Retention
 from holdfast.errors import Damaged
 from holdfast.threads.scan import thread_named
 from holdfast.threads.verify import verify
@@ -57,3 +58,31 @@ def test_a_thread_that_only_its_name_does_not_find_is_not_dropped(tmp_path: Path
             raise Damaged("of all things")
 
         assert "t" in {problem.thread for problem in verify(shown(store, head=lost, cells=broken)).problems}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_pruned_meanwhile_is_not_damaged(kind: str, tmp_path: Path) -> None:
+    def large(n: int) -> Any:
+        return {"plan": [f"step {n}, part {part}" * 9 for part in range(50)], "text": f"{n}" * 20_000}
+
+    with opened(kind, tmp_path) as hf:
+        thread, store = hf.thread("t"), hf.context.store
+        waiting = 0
+
+        def pruning(*given: Any) -> Any:
+            nonlocal waiting
+            if waiting == 0:
+                thread.save(large(9))
+                thread.prune(Retention(keep_last=1))
+                hf.optimize()
+            waiting -= 1
+            return store.cells(*given)
+
+        # Without `scan` the checkpoints of a thread are read page by page.
+        alone: dict[str, Any] = {"scan": lambda _: {}} if hasattr(store, "scan") else {}
+        for how, waiting in (({}, 0), (alone, 0), (alone, 1)):
+            for n in range(4):
+                thread.save(large(n))
+            assert verify(shown(store, **how, cells=pruning)).problems == ()
+            assert waiting < 0
+            thread.drop()

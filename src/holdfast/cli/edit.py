@@ -23,7 +23,7 @@ from holdfast.cli.command import (
 from holdfast.cli.layout import fields, status_text
 from holdfast.cli.location import Location
 from holdfast.cli.terminal import Exit, progress
-from holdfast.errors import EffectsAhead, ErasePending, HoldfastError, InvalidArgument, LeaseHeld, NotFound, Protected
+from holdfast.errors import EffectsAhead, ErasePending, HoldfastError, InvalidArgument, LeaseHeld, NotFound
 from holdfast.handle import Holdfast
 from holdfast.inspect import Ahead, Commands, effects_ahead, existing, find, graph_actions, thread_line
 from holdfast.inspect.graphs import is_graph
@@ -206,7 +206,7 @@ def _prune(hf: Holdfast, names: list[str], retention: Retention, *, dry_run: boo
     with progress(what) as show:
         for done, name in enumerate(names):
             show(what, done, len(names))
-            with suppress(NotFound, Protected):  # dropped, or rewound to a checkpoint of the plan, in the meantime
+            with suppress(NotFound):  # dropped in the meantime
                 found.append(hf.thread(name).prune(retention, dry_run=dry_run))
     return found
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, NoReturn
 
@@ -22,7 +21,7 @@ from holdfast.codec.extensions import (
     UNPACK,
     pack_surrogates,
 )
-from holdfast.codec.storable import LEAVES, MAX_DEPTH, check
+from holdfast.codec.storable import MAX_DEPTH, check
 from holdfast.errors import Damaged, Unsupported
 
 __all__ = [
@@ -60,9 +59,9 @@ _OPTIONS: Final = (
 )
 _SORTED: Final = _OPTIONS | ormsgpack.OPT_SORT_KEYS
 
-# A tuple or set is encoded by a packb call inside another, and ormsgpack counts its recursion limit per call. This many
-# may nest. Deeper values are encoded from the inside out, and their bytes are scanned before they are decoded. Without
-# the bound, 50 kB of forged bytes overflow the C stack, and no exception reports that.
+# A tuple or set is decoded by an unpackb call inside another, and ormsgpack counts its recursion limit per call. This
+# many may nest before the bytes of deeper ones are scanned first. Without the bound, 50 kB of forged bytes overflow the
+# C stack, and no exception reports that.
 _FREE_NESTING: Final = 3
 
 # unpackb ignores bytes after the value. So a random item is appended that no stored data can hold: it is decoded as the
@@ -70,7 +69,14 @@ _FREE_NESTING: Final = 3
 _END: Final = os.urandom(16)
 _TAIL: Final = packb(_END)
 
-_Default = Callable[[Any], Ext]
+_INT_MIN: Final = -(1 << 63)
+_INT_MAX: Final = (1 << 64) - 1
+
+_ALWAYS_NATIVE: Final = frozenset((type(None), bool, float, bytes))
+"""Types of which ormsgpack encodes every value as it is stored."""
+_NATIVE: Final = _ALWAYS_NATIVE | {int, str}
+"""The same, with types of which it refuses rare values."""
+
 _Resolve = Callable[[int, bytes], Any]
 
 
@@ -84,9 +90,9 @@ def encode(value: Any) -> bytes:
     value, and must not look at each of them in Python.
     """
     try:
-        return packb(value, _default, _OPTIONS)
+        return packb(value, None, _OPTIONS)
     except TypeError:
-        return _encode_carefully(value)
+        return _encode_copy(value)
 
 
 def encode_items(values: list[Any]) -> bytes:
@@ -95,19 +101,17 @@ def encode_items(values: list[Any]) -> bytes:
         values = list(values)
     count = len(values)
     try:
-        packed = packb(values, _default, _OPTIONS)
+        packed = packb(values, None, _OPTIONS)
     except TypeError:
-        packed = _encode_carefully(values, depth=-1)
+        packed = _encode_copy(values, depth=-1)
     return packed[1 if count < 16 else 3 if count < 65536 else 5 :]
 
 
 def encode_sorted(value: Any) -> bytes:
     """Bytes that are equal for values whose dicts differ only in the order of their keys. Raises as `encode` does."""
     try:
-        return packb(value, _sorted_default, _SORTED)
+        return packb(value, None, _SORTED)
     except TypeError:
-        _raise_interruption()
-        _raise_if_interrupted(lambda: packb(value, _sorted_default, _SORTED))
         return encode(_sorted(value))
 
 
@@ -124,51 +128,50 @@ def _encoded_key(item: tuple[Any, Any]) -> bytes:
     return encode(item[0])
 
 
-def _encode_carefully(value: Any, depth: int = 0) -> bytes:
-    """Encode what the fast path could not: report the value that is wrong, or rewrite values as extensions."""
-    _raise_interruption()
-    _raise_if_interrupted(lambda: packb(value, _default, _OPTIONS))
-    check(value, depth)
+def _encode_copy(value: Any, depth: int = 0) -> bytes:
+    """Encode a value that ormsgpack cannot encode alone.
+
+    ormsgpack never calls Python code. Otherwise another thread could change a container while it is encoded: the bytes
+    would not be a value, or the process would crash. And an interrupt would be reported as a bare TypeError.
+    """
     try:
-        return packb(_rewritten(value), _pack_leaf, _OPTIONS)
-    except TypeError as error:
-        _raise_interruption()
-        _raise_if_interrupted(lambda: packb(_rewritten(value), _pack_leaf, _OPTIONS))
+        try:
+            return packb(_rewritten(value, _NATIVE), None, _OPTIONS)
+        except TypeError:
+            return packb(_rewritten(value, _ALWAYS_NATIVE), None, _OPTIONS)
+    except (TypeError, RecursionError) as error:
+        check(value, depth)
+        if isinstance(error, RecursionError):
+            raise
         raise Unsupported("$", "cannot be encoded: it changed while it was being saved, or it is too large") from error
 
 
-def _raise_if_interrupted(encoding: Callable[[], bytes]) -> None:
-    """Raise KeyboardInterrupt if an encoding that has just failed succeeds now: see `_Interruption`."""
-    try:
-        encoding()
-    except TypeError:
-        _raise_interruption()
-    else:
-        raise KeyboardInterrupt
-
-
-def _rewritten(value: Any) -> Any:
-    """A checked value in which tuples, sets, and dicts and strings that msgpack lacks are extensions."""
+def _rewritten(value: Any, native: frozenset[type]) -> Any:
+    """A copy of a value, which no other thread has, with extensions for everything that is not of a native type."""
     kind = type(value)
+    if kind is dict:
+        value = value.copy()
+        if native is _ALWAYS_NATIVE and not all(type(key) is str and _is_utf8(key) for key in value):
+            return Ext(DICT, packb(_rewritten([x for entry in value.items() for x in entry], native), None, _OPTIONS))
+        for key, item in value.items():
+            if type(item) not in native:
+                value[key] = _rewritten(item, native)
+        return value
+    if kind is list or kind is tuple:
+        items = list(value)
+        if not native.issuperset(map(type, items)):
+            items = [item if type(item) in native else _rewritten(item, native) for item in items]
+        return items if kind is list else Ext(TUPLE, packb(items, None, _OPTIONS))
+    if kind is set or kind is frozenset:
+        # Equal sets may differ in order, also between processes.
+        parts = sorted([packb(_rewritten(item, native), None, _OPTIONS) for item in tuple(value)])
+        return Ext(SET if kind is set else FROZENSET, array_header(len(parts)) + b"".join(parts))
     if kind is str:
         return value if _is_utf8(value) else pack_surrogates(value)
-    if kind in LEAVES:
+    if kind is int and _INT_MIN <= value <= _INT_MAX:
         return value
-    if kind is dict:
-        if all(type(key) is str and _is_utf8(key) for key in value):
-            return {key: _rewritten(item) for key, item in value.items()}
-        flat: list[Any] = []
-        for key, item in value.items():
-            flat.append(_rewritten(key))
-            flat.append(_rewritten(item))
-        return Ext(DICT, packb(flat, _pack_leaf, _OPTIONS))
-    if kind is list:
-        return [_rewritten(item) for item in value]
-    if kind is tuple:
-        return Ext(TUPLE, packb([_rewritten(item) for item in value], _pack_leaf, _OPTIONS))
-    if kind is set or kind is frozenset:
-        return _pack_set(kind, [packb(_rewritten(item), _pack_leaf, _OPTIONS) for item in value])
-    return value
+    pack = PACK.get(kind)
+    return value if pack is None else pack(value)
 
 
 def _is_utf8(value: str) -> bool:
@@ -179,76 +182,6 @@ def _is_utf8(value: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _pack_set(kind: type[Any], parts: list[bytes]) -> Ext:
-    # Equal sets may differ in order, also between processes.
-    parts.sort()
-    return Ext(SET if kind is set else FROZENSET, array_header(len(parts)) + b"".join(parts))
-
-
-def _pack_leaf(value: Any) -> Ext:
-    pack = PACK.get(type(value))
-    if pack is None:
-        raise TypeError
-    try:
-        return pack(value)
-    except BaseException as error:  # see _Interruption
-        _remember(error)
-        raise
-
-
-def _packing_containers(default: _Default, options: int) -> _Default:
-    """A `default` that also encodes containers, and leaves their members to the given one."""
-
-    def pack(value: Any) -> Ext:
-        kind = type(value)
-        try:
-            if kind is tuple:
-                return Ext(TUPLE, packb(list(value), default, options))
-            if kind is set or kind is frozenset:
-                return _pack_set(kind, [packb(item, default, options) for item in value])
-        except BaseException as error:  # see _Interruption
-            _remember(error)
-            raise
-        return _pack_leaf(value)
-
-    return pack
-
-
-def _build_default(options: int) -> _Default:
-    default: _Default = _pack_leaf
-    for _ in range(_FREE_NESTING):
-        default = _packing_containers(default, options)
-    return default
-
-
-_default: Final = _build_default(_OPTIONS)
-_sorted_default: Final = _build_default(_SORTED)
-
-
-class _Interruption(threading.local):
-    """An error that was raised while ormsgpack called this module: by a signal handler, or out of memory or stack.
-
-    ormsgpack reports it as a bare TypeError, so a Ctrl-C or a timeout would be lost. An error that is raised before
-    the first line of a callback cannot be remembered. Then the work is repeated: if it succeeds, it was interrupted.
-    """
-
-    error: BaseException | None = None
-
-
-_interruption: Final = _Interruption()
-
-
-def _remember(error: BaseException) -> None:
-    if not isinstance(error, TypeError) and _interruption.error is None:
-        _interruption.error = error
-
-
-def _raise_interruption() -> None:
-    error, _interruption.error = _interruption.error, None
-    if error is not None:
-        raise error
 
 
 # -- decoding ---------------------------------------------------------------------------------------------------------
@@ -305,7 +238,7 @@ class _Reader:
             except ValueError:
                 failure = again._failure or failure
             else:
-                raise KeyboardInterrupt  # see _Interruption
+                raise KeyboardInterrupt  # raised before the first line of `_hook`; ormsgpack dropped it
         if failure is not None:
             raise failure from failure.__cause__
         raise Damaged(f"stored bytes are not a value: {error}") from error

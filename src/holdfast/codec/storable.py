@@ -63,13 +63,13 @@ def _storable(value: Any, room: int) -> bool:
         return zone_problem(value.tzinfo) is None
     if room <= 0:
         return False
-    children: Iterable[Any]
+    # A copy: another thread may change the container meanwhile.
     if kind is dict:
-        children = value.values()
+        children = [*value.values()]
         if not _STR.issuperset(map(type, value)):
-            children = (*value, *children)
+            children += value
     elif kind in _SEQUENCES:
-        children = value
+        children = [*value]
     else:
         return False
     for child in children:  # noqa: SIM110 - all() of a generator takes twice the time
@@ -102,7 +102,7 @@ def _explain(value: Any, path: str, room: int, around: list[int]) -> None:
 
 def _children(value: Any, kind: type[Any]) -> Iterable[tuple[str, Any]]:
     if kind is dict:
-        for key, item in value.items():
+        for key, item in value.copy().items():
             step = key_step(key)
             if type(key) is not str:
                 yield step, key
@@ -111,7 +111,7 @@ def _children(value: Any, kind: type[Any]) -> Iterable[tuple[str, Any]]:
         for index, item in enumerate(value):
             yield f"[{index}]", item
     else:
-        for item in value:
+        for item in value.copy():
             yield f"[<{type_name(type(item))} element>]", item
 
 

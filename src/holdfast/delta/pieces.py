@@ -119,12 +119,18 @@ class _Items:
         self.data = data
         self.length = len(items)
 
-    def after(self, index: int, size: int) -> int | None:
-        """The index of the item that starts `size` bytes after the item at `index`; None if none does."""
-        while size > 0 and index < self.length:
-            size -= len(msgpack.encode(self._items[index]))
+    def after(self, index: int, start: int, stop: int) -> int | None:
+        """The index of the item that starts at byte `stop`, if the one at `index` starts at `start`; None if none does.
+
+        None also if another thread has changed an item in between.
+        """
+        while start < stop and index < self.length:
+            plain = msgpack.encode(self._items[index])
+            if not self.data.startswith(plain, start):
+                return None
+            start += len(plain)
             index += 1
-        return None if size else index
+        return index if start == stop else None
 
     def cut(self, start: int, end: int) -> Iterator[tuple[bytes, int]]:
         """New pieces of the items from `start` to `end`, with the number of items in each."""
@@ -154,8 +160,8 @@ class _String:
         self.data = data
         self.length = len(data)
 
-    def after(self, index: int, size: int) -> int:
-        return index + size
+    def after(self, index: int, start: int, stop: int) -> int:
+        return index + stop - start
 
     def cut(self, start: int, end: int) -> Iterator[tuple[bytes, int]]:
         data = self.data
@@ -206,7 +212,7 @@ def _kept(content: _Content, base: Pieces) -> list[_Stretch]:
         for candidate in range(place, min(count, place + tries) if at < len(data) else place):
             tries -= 1
             position = data.find(bodies[candidate], at, at + _WINDOW)
-            if position >= 0 and (found := content.after(index, position - at)) is not None:
+            if position >= 0 and (found := content.after(index, at, position)) is not None:
                 at, index, place = position, found, candidate
                 break
         if found is None:
@@ -215,7 +221,7 @@ def _kept(content: _Content, base: Pieces) -> list[_Stretch]:
     while end > place and stop - len(bodies[end - 1]) >= at and data.endswith(bodies[end - 1], at, stop):
         end -= 1
         stop -= len(bodies[end])
-    if end < count and (found := content.after(index, stop - at)) is not None:
+    if end < count and (found := content.after(index, at, stop)) is not None:
         stretches.append(_Stretch(stop, len(data), found, end, count))
     return stretches
 

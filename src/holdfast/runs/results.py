@@ -165,10 +165,8 @@ def encoded_result(
     if conversion is not None or type(result) not in PLAIN:
         plain, kind, conversion = _with_type(result, conversion, redaction.placeholder, is_declared, is_reported)
     msgpack.check(plain, is_state=False)
-    redacted = (
-        redaction.value(plain) if conversion is None else redaction.restorable_value(plain, conversion.from_plain)
-    )
-    return Encoded(msgpack.encode(redacted), kind, conversion, redacted is not plain)
+    redacted = redaction.copy(plain) if conversion is None else redaction.restorable_copy(plain, conversion.from_plain)
+    return Encoded(msgpack.encode(redacted), kind, conversion, redacted is not plain and redacted != plain)
 
 
 def _with_type(

@@ -36,7 +36,7 @@ class ListMember:
         """
         if type(items) is not list:
             raise InvalidArgument("append takes a list of items")
-        items = self._context.redaction.value(items)
+        items = self._context.redaction.copy(items)
 
         def prepare() -> Save | None:
             head, base = self._fresh_base()

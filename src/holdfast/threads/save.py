@@ -259,8 +259,8 @@ class Saver:
         """A state as plain values, redacted. Raises Unsupported for a state that cannot be stored or restored."""
         redaction, state_type = self._context.redaction, self._state_type
         if state_type is None:
-            return redaction.value(state)
-        return redaction.restorable_value(state_type.to_plain(state, redaction.placeholder), state_type.from_plain)
+            return redaction.copy(state)
+        return redaction.restorable_copy(state_type.to_plain(state, redaction.placeholder), state_type.from_plain)
 
     def read_journal(self, past_effects: bool) -> int:
         """The newest journal entry. EffectsAhead if the run has made calls that a save would drop."""

@@ -17,6 +17,7 @@ from holdfast.intervals import Intervals
 from holdfast.stores.contract import Cells, CheckpointRow, Refs, Span, Store
 from holdfast.threads import metadata as metas
 from holdfast.threads.ancestry import DamageLimit
+from holdfast.threads.scan import checkpoint_at
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -188,9 +189,19 @@ class Examiner:
                 examined = Examined(seq, row, (read,) if read else ())
             else:
                 examined = self._checkpoint(thread, row, read, cells)
+            if examined.problems and (tombstone := self._tombstone(thread.number, seq)) is not None:
+                examined = Examined(seq, tombstone, ())  # deleted meanwhile, and its cells with it
             if examined.problems:
                 self._unproven.add(thread.number)
             yield examined
+
+    def _tombstone(self, number: int, seq: int) -> CheckpointRow | None:
+        """The row of a checkpoint if it is deleted now."""
+        try:
+            row = checkpoint_at(self._store, number, seq)
+        except Damaged:
+            return None
+        return row if row is not None and row.deleted else None
 
     def _cells(self, spans: Sequence[Span]) -> dict[Span, Cells | Damaged]:
         """The cells of each span, or the reason why they cannot be read."""

@@ -121,12 +121,16 @@ class _Verifier:
 
     def _head(self, name: str | None) -> Iterator[Problem]:
         """Load the head, as the next caller will: its parts may all be there and not fit together."""
-        if name is None:
-            return
         try:
-            head = self._store.head(name)
-            if head is not None:
-                state_of(self._store, load_base(self._store, head.thread.position.thread, head.row))
+            while name is not None and (head := self._store.head(name)) is not None:
+                try:
+                    state_of(self._store, load_base(self._store, head.thread.position.thread, head.row))
+                    return
+                except Damaged:
+                    # The cells of a head are swept if another writer moves the thread and deletes it meanwhile.
+                    now = thread_named(self._store, name)
+                    if now is not None and now.position == head.thread.position:
+                        raise
         except Damaged as damage:
             yield Problem(name, (), f"its head cannot be loaded: {damage}")
 
