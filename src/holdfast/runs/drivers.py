@@ -40,7 +40,8 @@ class CurrentCall(msgspec.Struct, frozen=True):
     key: str | None
     attempt: int
     make_key: Callable[[], str]
-    place: tuple[int, str]  # the number of its thread, and its key in the journal: calls of the function record it
+    thread: int
+    place: tuple[int, str]  # as of `place_of`, in the journal of the thread: calls of the function record it
 
     @property
     def idempotency_key(self) -> str:
