@@ -206,7 +206,8 @@ class AsyncHoldfast(HoldfastViews):
     ) -> list[RunInfo]:
         """Resume interrupted runs as `Holdfast.recover` does, `concurrency` at a time.
 
-        Async handlers run in this event loop, others in threads. If it is cancelled, their runs are released.
+        Async handlers run in this event loop, others in threads. If it is cancelled, the runs of async handlers are
+        released; sync handlers run to their end.
         """
         hf = self._hf
         hf.context.check_open()
