@@ -396,3 +396,33 @@ def test_a_call_from_another_loop_is_cancelled_when_the_block_is_left(hf: Holdfa
     assert outcome.result(DEADLINE) == "cancelled"
     with hf.run("t", start={}) as run:
         run.finish()
+
+
+def test_a_call_in_a_loop_that_no_longer_runs_is_not_waited_for(hf: Holdfast) -> None:
+    loop = asyncio.new_event_loop()
+
+    async def forever() -> None:
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        async with hf.aio.run("t", start={}) as run:
+
+            async def elsewhere() -> asyncio.Task[Any]:
+                task = asyncio.create_task(run.model(forever))
+                await asyncio.sleep(0)
+                return task
+
+            def of_own_loop() -> asyncio.Task[Any]:
+                return loop.run_until_complete(elsewhere())
+
+            left.append(await asyncio.to_thread(of_own_loop))
+
+    left: list[asyncio.Task[Any]] = []
+    try:
+        asyncio.run(asyncio.wait_for(main(), DEADLINE))
+        with hf.run("t", start={}) as run:
+            run.finish()
+        with pytest.raises(asyncio.CancelledError):
+            loop.run_until_complete(left[0])
+    finally:
+        loop.close()

@@ -225,3 +225,27 @@ def test_tasks_of_two_loops_save_to_one_thread_object(hf: Holdfast) -> None:
         for each in [pool.submit(lambda: asyncio.run(save())) for _ in range(2)]:
             each.result()
     assert hf.thread("t").count() == 41
+
+
+def test_saves_of_two_loops_do_not_conflict(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    thread, preparing = hf.aio.thread("t"), threading.Event()
+    asyncio.run(thread.save({"n": 0}))
+    prepare = thread._saver.prepare
+
+    def slow(*args: Any) -> Any:
+        prepared = prepare(*args)
+        if not preparing.is_set():
+            preparing.set()
+            other.join(0.2)  # it waits until this save is started
+        return prepared
+
+    def save_other() -> None:
+        assert preparing.wait(DEADLINE)
+        asyncio.run(thread.save({"n": 2}))
+
+    other = threading.Thread(target=save_other)
+    other.start()
+    monkeypatch.setattr(thread._saver, "prepare", slow)
+    assert asyncio.run(thread.save({"n": 1})).seq == 2
+    other.join(DEADLINE)
+    assert hf.thread("t").count() == 3

@@ -6,6 +6,8 @@ import re
 from contextlib import suppress
 
 import holdfast
+from holdfast import ToolNotDone
+from holdfast.errors import WaitTimedOut
 from holdfast.inspect import RecoveryPlan, recovery
 from tests.inspect.conftest import post, reply, started, work
 from tests.runs.conftest import World
@@ -135,6 +137,49 @@ def test_a_failure_after_which_the_process_died_is_not_raised_again(world: World
             run.core.calls().context.journal.flush()
     with world.dying("t") as run:
         run.model(reply, 1, key="another")  # before the failed call is made again
+    found = plan(world, "t")
+    assert [(each.call.status, each.does) for each in found.calls] == [("failed", "again"), ("done", "answered")]
+
+
+def test_how_other_failures_are_answered(world: World) -> None:
+    @holdfast.tool(effect="irreversible", name="pay")
+    def pay() -> None:
+        raise ToolNotDone("busy")
+
+    def program(run: holdfast.Run) -> None:
+        with suppress(ToolNotDone):
+            run.tool(pay)
+        with suppress(WaitTimedOut):
+            run.wait("ready", timeout=1)
+        run.model(reply, 1)
+
+    with world.running("t", start={}, ends="waiting") as run:
+        program(run)
+    world.pass_time(2)
+    with world.dying("t") as run:
+        program(run)
+    found = plan(world, "t")
+    assert [(each.call.status, each.does) for each in found.calls] == [
+        ("not_done", "answered"),
+        ("failed", "answered"),
+        ("done", "answered"),
+    ]
+    assert [each.why for each in found.calls[:2]] == [
+        "the program continued after the error, so the error is raised again",
+        "it was not answered in time, and WaitTimedOut is raised again",
+    ]
+
+
+def test_a_failure_that_ended_the_run_is_made_again(world: World) -> None:
+    def fail() -> None:
+        raise ConnectionError
+
+    with world.failing("t", ConnectionError, start={}) as run:
+        try:
+            run.model(fail)
+        except ConnectionError:
+            run.model(reply, 1, key="another")
+            raise
     found = plan(world, "t")
     assert [(each.call.status, each.does) for each in found.calls] == [("failed", "again"), ("done", "answered")]
 

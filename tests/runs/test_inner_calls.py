@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 import holdfast
-from holdfast import Happened, Run, ToolNotDone
+from holdfast import Happened, Never, Run, ToolNotDone
 from tests.runs.conftest import Crash, World
 
 ENDS = ["done", "not done", "probed", "given up"]
@@ -29,6 +30,8 @@ class Office:
         self.clerk = holdfast.tool(**options)(self._work_async if is_async else self._work)
         self.desk = holdfast.tool(effect="idempotent", name="desk")(self._send)
         self.pay = holdfast.tool(effect="irreversible", name="pay")(self._pay)
+        self.what = ""
+        self.buyer = holdfast.tool(effect="idempotent", name="buyer")(self._buy)
 
     def _pay(self, what: str) -> None:
         self.paid.append(what)
@@ -40,6 +43,11 @@ class Office:
         run = holdfast.current_run()
         assert isinstance(run, Run)
         run.tool(self.pay, {"what": what})
+
+    def _buy(self) -> None:
+        self._send(self.what)
+        if self.what == "crash":
+            raise Crash
 
     def _work(self) -> str:
         run = holdfast.current_run()
@@ -113,3 +121,94 @@ def test_other_calls_of_the_step_still_count(world: World) -> None:
         run.tool(office.clerk, {})
         run.finish()
     assert "did not repeat pay (call" in str(world.open().run_info("t"))
+
+
+class Agents:
+    """An agent that is called as a tool and asks a model. Each end is an error that it raises, or None."""
+
+    def __init__(self, *ends: Exception | None) -> None:
+        self._ends = list(ends)
+        self.agent = holdfast.tool(effect="idempotent", name="agent")(self._work)
+
+    def ask(self, prompt: str) -> str:
+        return f"answer to {prompt}"
+
+    def _work(self) -> str:
+        run = holdfast.current_run()
+        assert isinstance(run, Run)
+        reply: str = run.model(self.ask, "work")
+        if (error := self._ends.pop(0)) is not None:
+            raise error
+        return reply
+
+
+def test_a_tool_of_an_earlier_step_does_not_count_those_of_a_later_one(world: World) -> None:
+    office = Office("done")
+
+    def program(run: Run, what: list[str]) -> None:
+        for step in run.steps():
+            if step == 3:
+                break
+            office.what = what[step - 1]
+            run.tool(office.buyer)
+        run.finish()
+
+    with world.dying("t", start={}, policy=Never()) as run:
+        program(run, ["paper", "crash"])
+    with world.running("t", ends="waiting", policy=Never()) as run:
+        program(run, ["paper", "glue"])
+    assert "did not repeat pay (call" in str(world.open().run_info("t"))
+
+
+@pytest.mark.parametrize("where", ["in a step", "before the steps"])
+@pytest.mark.parametrize("ends", [[None], [ToolNotDone("busy"), None]], ids=["done", "failed once"])
+def test_their_replies_do_not_answer_calls_of_the_program(
+    world: World, where: str, ends: list[Exception | None]
+) -> None:
+    agents = Agents(*ends)
+
+    def calls(run: Run, *, dies: bool) -> str:
+        for end in ends:
+            with suppress(ToolNotDone):
+                run.tool(agents.agent)
+                assert end is None
+        if dies:
+            raise Crash
+        reply: str = run.model(agents.ask, "summarize")
+        return reply
+
+    def program(run: Run, *, dies: bool) -> None:
+        summary = ""
+        if where == "before the steps":
+            summary = calls(run, dies=dies)
+        for _ in run.steps():
+            if where == "in a step":
+                summary = calls(run, dies=dies)
+            break
+        run.finish(summary)
+
+    with world.dying("t", start={}) as run:
+        program(run, dies=True)
+    with world.running("t", ends="completed") as run:
+        program(run, dies=False)
+    assert world.open().result("t") == "answer to summarize"
+
+
+def test_their_replies_do_not_answer_calls_before_the_steps(world: World) -> None:
+    agents = Agents(None)
+
+    def program(run: Run, *, time: str, dies: bool) -> None:
+        run.tool(agents.agent)
+        summary = run.model(agents.ask, f"summarize at {time}")
+        for step in run.steps():
+            if step == 2:
+                break
+        if dies:
+            raise Crash
+        run.finish(summary)
+
+    with world.dying("t", start={}) as run:
+        program(run, time="10:00", dies=True)
+    with world.running("t", ends="completed") as run:
+        program(run, time="10:05", dies=False)
+    assert world.open().result("t") == "answer to summarize at 10:00"

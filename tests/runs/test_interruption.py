@@ -12,6 +12,7 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast, InvalidArgument, LeaseHeld, Run, Unsupported
+from holdfast.types import RunInfo
 from tests.runs.conftest import Crash, World
 from tests.selection import every_store
 from tests.waiting import DEADLINE
@@ -306,6 +307,23 @@ def test_a_handler_that_ends_with_a_cancellation_of_its_own_fails_alone(world: W
         return {info.thread: info.status for info in await world.open().aio.recover({"shopper": handler})}
 
     assert asyncio.run(main()) == {"a": "completed", "b": "failed", "c": "completed"}
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_sync_handler_that_ends_with_a_cancellation_fails_alone(world: World, is_async: bool) -> None:
+    for name in ("a", "b", "c"):
+        leave(world, name, Cancelled)
+
+    def handler(run: Run) -> int:
+        if run.thread == "b":
+            raise asyncio.CancelledError  # as from a task that it awaits in a loop of its own
+        return int(run.state["n"])
+
+    async def recover() -> list[RunInfo]:
+        return await world.open().aio.recover({"shopper": handler})
+
+    found = asyncio.run(recover()) if is_async else world.open().recover({"shopper": handler})
+    assert {info.thread: info.status for info in found} == {"a": "completed", "b": "failed", "c": "completed"}
 
 
 def test_a_cancelled_recovery_releases_the_run_again(world: World) -> None:

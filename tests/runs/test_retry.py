@@ -20,7 +20,7 @@ from holdfast.runs import retry as retry_module
 from holdfast.stores.contract_runs import RunRow
 from holdfast.threads.scan import thread_named
 from tests.covers import covers
-from tests.runs.conftest import Crash, World
+from tests.runs.conftest import World
 
 SLOW = Retry(3, first=100, factor=3, limit=500)
 
@@ -186,15 +186,9 @@ def test_a_process_that_dies_in_a_short_pause_does_not_start_the_tries_again(
     monkeypatch.setattr(drivers, "pause", die)
     monkeypatch.setattr(retry_module, "pause", die)
     for expected in (1, 2, 3):
-        hf = world.open()
-        block = hf.run("t", start={}) if expected == 1 else hf.run("t")
-        run = block.__enter__()
-        with pytest.raises(Died):
+        with world.dying("t", start={}) as run, pytest.raises(Died):
             make(run, flaky, retry)
         assert flaky.calls == expected
-        with pytest.raises(Crash):
-            world.kill(run)
-        world.pass_time(40)
     with world.failing("t", ConnectionError) as run:
         make(run, flaky, retry)
     assert flaky.calls == 4

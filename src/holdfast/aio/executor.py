@@ -81,7 +81,7 @@ class Queue:
 
     def renew(self) -> None:
         """Start again in a forked process, which has none of the threads."""
-        self._lock = threading.Lock()
+        self.lock = threading.RLock()  # a caller may hold it around `is_idle` and `start`
         self._waiting: deque[Callable[[], None]] = deque()
         self._is_in_pool = False
         self._unfinished = 0
@@ -98,13 +98,13 @@ class Queue:
             try:
                 return work()
             finally:
-                with self._lock:
+                with self.lock:
                     self._unfinished -= 1
 
         return _start(counted, self._submit)
 
     def _submit(self, work: Callable[[], None]) -> None:
-        with self._lock:
+        with self.lock:
             if not self._is_in_pool:
                 _pool.submit(self._work)
                 self._is_in_pool = True
@@ -116,7 +116,7 @@ class Queue:
             work()
 
     def _next(self) -> Callable[[], None] | None:
-        with self._lock:
+        with self.lock:
             self._is_in_pool = bool(self._waiting)
             return self._waiting.popleft() if self._waiting else None
 

@@ -83,13 +83,17 @@ class AsyncThread(ThreadViews):
             usage=usage,
             resume_hint=resume_hint,
         )
-        if self._moves.is_idle and self._saver.is_warm(expect):
-            prepared = self._saver.prepare(request, expect)
-            return await self._moved(self._commit, lambda: prepared, False, past_effects)
-        # The head must be read first, or another save is under way: keep a copy of the state as it is now.
-        msgpack.check(request.state)
-        frozen = [msgpack.encode(request.state)]
-        return await self._moved(self._save_frozen, frozen, request.details, expect, past_effects)
+        with self._moves.lock:  # a task of another loop moves the head before this save is prepared, or after it
+            if self._moves.is_idle and self._saver.is_warm(expect):
+                prepared = self._saver.prepare(request, expect)
+                work = functools.partial(self._commit, lambda: prepared, False, past_effects)
+            else:
+                # The head must be read first, or another save is under way: keep a copy of the state as it is now.
+                msgpack.check(request.state)
+                frozen = [msgpack.encode(request.state)]
+                work = functools.partial(self._save_frozen, frozen, request.details, expect, past_effects)
+            started = self._moves.start(work)
+        return (await asyncio.shield(started)).given()
 
     def _save_frozen(self, frozen: list[bytes], details: Details, expect: Expect, past_effects: bool) -> Checkpoint:
         # Taken out of the list, so that the copy is freed before the next one is made.
@@ -202,7 +206,8 @@ class AsyncHoldfast(HoldfastViews):
     ) -> list[RunInfo]:
         """Resume interrupted runs as `Holdfast.recover` does, `concurrency` at a time.
 
-        Async handlers run in this event loop, others in threads. If it is cancelled, their runs are released.
+        Async handlers run in this event loop, others in threads. If it is cancelled, the runs of async handlers are
+        released; sync handlers run to their end.
         """
         hf = self._hf
         hf.context.check_open()

@@ -61,13 +61,16 @@ class Tasks:
         cancelled: asyncio.CancelledError | None = None
         loop = asyncio.get_running_loop()
         until = loop.time() + ENDING_SECONDS
-        while others := [entry for entry in self._entries if entry.task is not here and not entry.is_over]:
+        while others := [entry for entry in self._entries if entry.task is not here and not entry.task.done()]:
             left = max(until - loop.time(), 0)
             for entry in others:
                 if not entry.is_cancelled and not (entry.task.cancelling() and left):
                     entry.cancel(loop)
-            limit = None if all(entry.is_cancelled for entry in others) else left
-            near = next((entry for entry in others if entry.loop is loop), None)
+            waited = [entry for entry in others if entry.loop.is_running()]
+            if not waited:  # a loop that was left may never run again, nor be closed
+                break
+            limit = None if all(entry.is_cancelled for entry in waited) else left
+            near = next((entry for entry in waited if entry.loop is loop), None)
             try:
                 if near is None:  # a sync tool may have a loop of its own, whose tasks cannot be awaited here
                     await asyncio.sleep(_POLL_SECONDS)
@@ -95,18 +98,13 @@ class _Entry:
         self.over: asyncio.Future[None] = self.loop.create_future()
         self.is_cancelled = False
 
-    @property
-    def is_over(self) -> bool:
-        """Whether the task does nothing more."""
-        return self.task.done() or self.loop.is_closed()
-
     def cancel(self, here: asyncio.AbstractEventLoop) -> None:
         """Cancel the task, from the loop `here`."""
         self.is_cancelled = True
         if self.loop is here:
             self.task.cancel()
         else:
-            with suppress(RuntimeError):  # its loop has just been closed
+            with suppress(RuntimeError):  # its loop is closed
                 self.loop.call_soon_threadsafe(self.task.cancel)
 
 

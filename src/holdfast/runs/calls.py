@@ -284,11 +284,11 @@ class Calls:
             # The arguments may have changed, as in a prompt with the time in it. Then this call is the next one of its
             # function.
             identity, is_outside = identity_in(started.key), self.keys.is_outside
-            known = journal.unrepeated_reply(context.step, identity, given.digest, is_outside=is_outside)
+            known = journal.unrepeated_reply(identity, new, is_outside=is_outside)
             if known is not None:
                 journal.accept_unrepeated([known])
             elif self.keys.is_before_loops:
-                known = journal.kept_reply(context.step, identity)
+                known = journal.kept_reply(context.step, identity, new.inside)
         if self.keys.is_outside and started.own_key is None:
             self.keys.note_model(identity_in(started.key))
         if known is None and started.own_key is not None and started.is_alone:

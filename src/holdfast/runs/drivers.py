@@ -24,6 +24,7 @@ from holdfast.codec.typed import StateType
 from holdfast.errors import CallTimedOut, ToolNotDone
 from holdfast.runs.identity import short_name_of
 from holdfast.signals import shield
+from holdfast.stores.contract_runs import Entry
 
 if TYPE_CHECKING:
     from holdfast.aio.run import AsyncRun
@@ -40,7 +41,8 @@ class CurrentCall(msgspec.Struct, frozen=True):
     key: str | None
     attempt: int
     make_key: Callable[[], str]
-    place: tuple[int, str]  # the number of its thread, and its key in the journal: calls of the function record it
+    thread: int  # the number of its thread
+    entry: Entry  # of this try, in the journal of the thread: calls of the function record its place
 
     @property
     def idempotency_key(self) -> str:

@@ -221,18 +221,14 @@ def serve(request: ClaimRequest, handler: Handler, entered: Entered) -> None:
             run.finish(result)
 
 
-def _handled(handler: Handler, run: Run) -> Any:
+def _handled(handler: Handler, run: Run, *, may_exit: bool = False) -> Any:
     try:
-        return _called(handler, run)
+        result = handler(run)
     except BaseException as error:
         failure = failure_of(error)
-        if failure is None:
+        if failure is None or (may_exit and isinstance(error, SystemExit)):
             raise
         raise failure from error
-
-
-def _called(handler: Handler, run: Run) -> Any:
-    result = handler(run)
     if inspect.iscoroutine(result):
         result.close()
         raise HoldfastError("the handler returned a coroutine, which was not awaited; declare it with async def")
@@ -298,9 +294,8 @@ def resume(request: ClaimRequest, handler: Handler) -> bool:
     try:
         with RunBlock(request) as run:
             is_claimed = True
-            # A SystemExit is not turned into a failure as in a worker: here it may be that of a signal, which ends the
-            # program.
-            result = _called(handler, run)
+            # Unlike in a worker, a SystemExit may be that of a signal, which ends the program.
+            result = _handled(handler, run, may_exit=True)
             if run.status == "running":
                 run.finish(result)
     except Exception as error:  # noqa: BLE001 - the other runs must not wait for this one

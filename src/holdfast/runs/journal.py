@@ -150,7 +150,7 @@ class Journal(OpenEntries):
             fence=self._lease.fence,
             started_at=now(),
             outside=self.outside.get(key, 0),
-            inside=None if (outer := CALL.get()) is None or outer.place[0] != self._thread else outer.place[1],
+            inside=None if (outer := CALL.get()) is None or outer.thread != self._thread else place_of(outer.entry),
         )
 
     def write(self, row: Entry, *with_it: Entry, claim: _Expected = None) -> Entry:
@@ -461,7 +461,7 @@ class Journal(OpenEntries):
         row = replace(row, result=encoded, error=None, ended_at=now())
         plain = msgpack.decode(encoded)
         if row.settled in ("probe", "give_up"):
-            self.accept_inner(row.key)
+            self.accept_inner(row)
         if row.kind == "model":
             row = self._watch.replied(row, plain)
         {"now": self.end, "soon": self.end_soon, "with next": self.write_with_next}[when](row)
@@ -482,7 +482,7 @@ class Journal(OpenEntries):
             with self._lock:
                 self._replayed = added(self._replayed, (1, 0) if row.kind == "model" else (0, 1))
         if self._inner:
-            self.accept_inner(row.key)
+            self.accept_inner(row)
         return msgpack.decode(row.result)
 
     def end(self, row: Entry, *with_it: Entry) -> Entry:
@@ -570,7 +570,7 @@ class Journal(OpenEntries):
         if failure is not None and failure.error is not None:
             error = error_of(failure.error)
             self.note(error, failure)
-            self.accept_inner(row.key, can_be_repeated=True)
+            self.accept_inner(row, can_be_repeated=True)
             raise error
 
     def reopen(self, error: BaseException) -> None:

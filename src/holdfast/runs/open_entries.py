@@ -185,10 +185,11 @@ class KeptCalls:
             undo.status == "done" for topic in topics for undo in scan.entries(self._store, self._thread, 0, topic)
         )
 
-    def reply_of(self, identity: str) -> Entry | None:
-        """The oldest reply of a model function to a call without a key."""
+    def reply_of(self, identity: str, inside: Place | None) -> Entry | None:
+        """The oldest reply of a model function to a call without a key, made inside this tool call."""
         places = [at for at in self.tries if identity_in(at[1]) == identity and own_key(at[1]) is None]
-        replies = [row for at in places if (row := self.tries[at][-1]).status in ("done", "unstored")]
+        rows = [row for at in places if (row := self.tries[at][-1]).inside == inside]
+        replies = [row for row in rows if row.status in ("done", "unstored")]
         return min(replies, key=lambda row: row.number, default=None)
 
     def note_written(self, row: Entry) -> None:
@@ -256,7 +257,7 @@ class OpenEntries:
         self._entries: dict[Place, Entry] = {}
         self._failures: dict[Place, list[Entry]] = {}
         self._unrepeated: dict[Place, None] = {}  # calls of earlier claims that this one has not made
-        self._inner: dict[str, list[Entry]] = {}  # by key of a tool call: those of them that its function made
+        self._inner: dict[Place, list[Entry]] = {}  # by place of a tool call: those of them that its function made
         self._undone: dict[Place, int] = {}
         self._changing: set[Place] = set()  # model calls with on_change="rerun"
         self._replayed = (0, 0)  # model and tool calls answered from the journal that no stored record counts yet
@@ -299,9 +300,9 @@ class OpenEntries:
         for row in filter(is_heard_failure, rows):
             self._note_failure(row)
 
-    def kept_reply(self, step: int, identity: str) -> Entry | None:
+    def kept_reply(self, step: int, identity: str, inside: Place | None) -> Entry | None:
         """The oldest reply of a model function outside of steps, to a call without a key, if its step is closed."""
-        oldest = self.kept.reply_of(identity)
+        oldest = self.kept.reply_of(identity, inside)
         if oldest is not None:
             self.outside[oldest.key] = oldest.outside
         return None if oldest is None else self.find(step, oldest.key)
@@ -325,16 +326,17 @@ class OpenEntries:
         acted = [row for row in rows if row.status in _ACTED.get(row.kind, ())]
         return sorted(acted, key=lambda row: row.number)
 
-    def unrepeated_reply(self, step: int, identity: str, arguments: bytes, *, is_outside: bool) -> Entry | None:
-        """A reply that an earlier claim recorded for a model function, and that this one has not used.
+    def unrepeated_reply(self, identity: str, new: Entry, *, is_outside: bool) -> Entry | None:
+        """A reply that an earlier claim recorded for a model function, and that this one has not used, for a new call.
 
-        A reply to the same arguments is preferred; else it is the oldest. With `is_outside`, only replies to calls
-        outside of steps.
+        It was made in the same step, and inside the same tool call. A reply to the same arguments is preferred; else it
+        is the oldest. With `is_outside`, only replies to calls outside of steps.
         """
         with self._lock:
             rows = [self._entries[at] for at in self._unrepeated if identity_in(at[1]) == identity]
-            rows = [row for row in rows if row.step == step and self._has_answer(row) and row.outside >= is_outside]
-        same = [row for row in rows if row.arguments == arguments]
+            rows = [row for row in rows if (row.step, row.inside) == (new.step, new.inside) and self._has_answer(row)]
+        rows = [row for row in rows if row.outside >= is_outside]
+        same = [row for row in rows if row.arguments == new.arguments]
         return min(same or rows, key=lambda row: row.number, default=None)
 
     def unrepeated_of_key(self, step: int, key: str) -> list[Entry]:
@@ -352,15 +354,18 @@ class OpenEntries:
             for row in rows:
                 self._unrepeated.pop(place_of(row), None)
 
-    def accept_inner(self, key: str, *, can_be_repeated: bool = False) -> None:
+    def accept_inner(self, call: Entry, *, can_be_repeated: bool = False) -> None:
         """Count the calls that the function of a tool call made as repeated: it is not called again.
 
         With `can_be_repeated`, it may be called again after its recorded error: then it gets the replies of models.
         """
-        inner = self._inner.pop(key, ())
+        place = place_of(call)
+        inner = self._inner.pop(place, [])
         self.accept_unrepeated(row for row in inner if not can_be_repeated or row.kind in _ACTED)
         for row in inner:
-            self.accept_inner(row.key, can_be_repeated=can_be_repeated)
+            self.accept_inner(row, can_be_repeated=can_be_repeated)
+        if can_be_repeated:
+            self._inner[place] = inner
 
     def entries(self) -> list[Entry]:
         """The newest entry of each call of the open steps, oldest first."""

@@ -237,4 +237,5 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     place: tuple[str, str] | None = None
     tries: int = 0  # how many tries of the call have failed, with this one, since the program received an error of it
     again: Deadline | None = None  # when a failed call is made again
-    inside: str | None = None  # the key of the tool call whose function made this call
+    # The place of the tool call whose function made this call: its step, or `-outside`, and its key.
+    inside: tuple[int, str] | None = None
