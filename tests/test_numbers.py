@@ -12,7 +12,7 @@ FIXED = {"38", "40", "39", "42", "1999", "300", "0", "3.11", "2,000", "2.0", "30
 # Units of speed. A number with one of them is measured.
 SPEED = re.compile(r"\d (?:steps|turns|saves|checkpoints|MB|calls)/s\b")
 # These pages are written by commands, or give the reason of a decision with the way it was measured.
-ELSEWHERE = ("docs/benchmarks.md", "docs/internals/", "docs/trust/crash-lab.md", "docs/trust/scale.md")
+ELSEWHERE = ("docs/benchmarks.md", "docs/internals/", "docs/trust/crash-lab.md")
 
 
 @for_each("claim", CLAIMS)

@@ -63,7 +63,7 @@ def test_verify_says_what_is_damaged(store: Path, said: Said) -> None:
     code, out, _ = said("verify")
     assert code == Exit.ERROR
     assert "thread 't', checkpoint 8: " in out
-    assert out.endswith("problems\n")
+    assert out.endswith(": 1 problem\n")
     code, found = said.json("verify")
     assert code == Exit.ERROR
     assert not found["ok"]
