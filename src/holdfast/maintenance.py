@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from holdfast.errors import AlreadyExists, HoldfastError, InvalidArgument, NotEncrypted, StoreError, WrongKey
 from holdfast.stores.abilities import BackingUp, Mending, Rewrapping
 from holdfast.stores.contract import Store
-from holdfast.stores.files import sync_folder
+from holdfast.stores.folder_sync import sync_folder
 from holdfast.threads.context import Context
 from holdfast.threads.verify import verify
 from holdfast.types import BackupResult, Problem, RepairResult, VerifyProgress

@@ -14,11 +14,11 @@ from urllib.parse import quote
 from holdfast.errors import NotAStore, NotFound, StoreError
 from holdfast.signals import shield
 from holdfast.stores import rules
-from holdfast.stores.files import sync_folder
+from holdfast.stores.folder_sync import sync_folder
 from holdfast.stores.sqlite import schema
 from holdfast.stores.sqlite.failures import FAILURES, translate
 from holdfast.stores.sqlite.transaction import SQLiteTransaction
-from holdfast.stores.turns import Gate
+from holdfast.stores.write_queue import Gate
 
 _PAGES: Final = 2048  # copied between two calls of `progress`
 _TIMEOUT: Final = 10.0
