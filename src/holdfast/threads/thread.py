@@ -137,7 +137,7 @@ class Thread:
     # -- reading ----------------------------------------------------------------------------------------------------
 
     def tail(self, path: str, n: int | None = None) -> list[Any]:
-        """Return the last `n` items of the list under the key `path` of the state, oldest first; None: all items."""
+        """Return the last `n` items of the list under the key `path` of the state, oldest first; by default, all."""
         self._context.check_open()
         return ListMember(self._context, self.saver, path).tail(n)
 
