@@ -106,7 +106,7 @@ class GroupCommit(Generic[Write, Answer]):
                     self._queue.append(queued)
                 self._is_led = True
             if woken is not None:
-                woken.acquire()  # until the leader has written it, or is done before it
+                woken.acquire()  # until a leader has written it, or has promoted this caller
                 queued.woken = None
             if not queued.finished:
                 self._lead(queued)
@@ -162,7 +162,7 @@ def again(error: Error) -> Error:
 
 
 class Gate:
-    """The gate of one database for one handle. Not thread-safe: the handle's own lock comes first."""
+    """The gate of one store for one handle. Not thread-safe: the handle's own lock comes first."""
 
     def __init__(self, path: str, timeout: float) -> None:
         self._paths = (f"{path}-turn", f"{path}-gate")
