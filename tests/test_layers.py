@@ -39,7 +39,7 @@ LAYERS = {
     "runs.drivers": "aio.run",  # for type checkers
     "runs.run": "aio.run",  # its async face, imported when it is used
     "urls": "codec crypto errors stores",
-    "maintenance": f"{BASE} urls stores.abilities stores.contract stores.files stores.sqlite.backup threads",
+    "maintenance": f"{BASE} urls stores.abilities stores.contract stores.folder_sync stores.sqlite.backup threads",
     "handle": f"{BASE} aio crypto maintenance urls policy runs stores.contract threads",
     "aio": f"{BASE} codec crypto handle maintenance urls policy runs stores.contract threads",
     "__init__": "aio crypto errors handle maintenance policy types runs threads",

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from holdfast.errors import AlreadyExists, HoldfastError, InvalidArgument, NotEncrypted, StoreError, WrongKey
 from holdfast.stores.abilities import BackingUp, Mending, Rewrapping
 from holdfast.stores.contract import Store
-from holdfast.stores.files import sync_folder
+from holdfast.stores.folder_sync import sync_folder
 from holdfast.threads.context import Context
 from holdfast.threads.verify import verify
 from holdfast.types import BackupResult, Problem, RepairResult, VerifyProgress
@@ -44,7 +44,9 @@ def backup(
             f"a backup has the same kind as its store; nothing was written. Name a target like {_SHAPES[store.kind]}."
         )
     _require_elsewhere(store.path, path)
-    size = store.backup(path, progress)
+    _require_unused(kind, path)
+    with _renamed_when_complete(target, kind, path) as place:
+        size = store.backup(path_of(place)[1], progress)
     copy = open_plain(target, namespace=context.namespace, durability="normal")
     try:
         report = verify(_with_same_cipher(context.store, copy), context.namespace, deep=deep)
@@ -112,27 +114,37 @@ def _require_elsewhere(path: str, target: str) -> None:
         raise InvalidArgument(f"{target} is in the folder of the store; nothing was written. Name another folder.")
 
 
+def _require_unused(kind: str, path: str) -> None:
+    # SQLite takes files of another database under these names for parts of this one.
+    for there in (path, f"{path}-wal", f"{path}-journal") if kind == "sqlite" else (path,):
+        if os.path.lexists(there):
+            raise AlreadyExists(f"{there} already exists; nothing was written. Name a new store.")
+
+
 @contextmanager
 def _renamed_when_complete(url: str | os.PathLike[str], kind: str, path: str) -> Generator[str | os.PathLike[str]]:
     """Yield a temporary address for a new store; rename the store to its own name when the block ends.
 
     The caller closes the store inside the block. An existing store, and one that is neither a file nor a folder,
-    keeps its address. `AlreadyExists` if the name was taken meanwhile.
+    keeps its address. `AlreadyExists` if the name is taken when the block ends.
     """
     if kind not in ("sqlite", "dir") or os.path.lexists(path):
         yield url
         return
     path = os.path.realpath(path)
+    _require_unused(kind, path)
     part = f"{path}.{os.urandom(6).hex()}.part"
     try:
         yield f"dir:{part}" if kind == "dir" else part
-        if os.path.lexists(path):
-            raise AlreadyExists(f"{path} was created by another process; nothing was written. Name a new store.")
+        _require_unused(kind, path)
         try:
             os.rename(part, path)
             sync_folder(os.path.dirname(path))
         except OSError as error:
             raise StoreError(f"{path}: the new store cannot be renamed to this path") from error
+    except HoldfastError as error:
+        _name_instead(error, part, path)
+        raise
     finally:
         # SQLite keeps more files next to its database while it is open.
         for left in glob.glob(f"{glob.escape(part)}*"):
@@ -159,9 +171,14 @@ def untouched(url: str | os.PathLike[str], *, near: str | os.PathLike[str]) -> G
         copy = copy_raw(path, folder)
         try:
             yield copy
-        except HoldfastError as error:  # name the store, not its copy, which is deleted
-            error.args = tuple(each.replace(copy, path) if isinstance(each, str) else each for each in error.args)
+        except HoldfastError as error:
+            _name_instead(error, copy, path)
             raise
+
+
+def _name_instead(error: HoldfastError, copy: str, path: str) -> None:
+    """Make an error name the store that a caller knows, not a copy that is deleted."""
+    error.args = tuple(each.replace(copy, path) if isinstance(each, str) else each for each in error.args)
 
 
 @contextmanager

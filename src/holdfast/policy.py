@@ -45,7 +45,7 @@ class Policy(msgspec.Struct, frozen=True):
         return self.due(event, step, saved_step=saved_step, seconds=seconds)
 
     def due(self, event: Event, step: int, *, saved_step: int, seconds: float) -> bool:
-        """Return the decision of this policy. `event` is valid."""
+        """Return whether to save. `should_save` has checked `event`."""
         raise NotImplementedError(f"{type(self).__name__} must override due()")
 
     def __or__(self, other: Policy) -> Policy:

@@ -137,7 +137,7 @@ def _is(one: object, other: object) -> bool:
 
 
 def _free(key: Any, taken: dict[Any, Any]) -> str:
-    """Return a free key like this one: two keys that are redacted to the same text must not lose a value."""
+    """Return a variant of a key that is not in use, so that keys redacted to the same text keep both values."""
     if type(key) is not str:
         raise Unsupported(
             "$", "two keys of a dict become the same when redacted; nothing was recorded. Use strings as keys."

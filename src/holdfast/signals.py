@@ -1,4 +1,4 @@
-"""Signals are handled between two operations of the library, never in the middle of one.
+"""Defer signals during an operation of the library, and call their handlers when it is done.
 
 Python runs a signal handler between any two bytecodes of the main thread, and the handler may raise. An exception there
 would leave a lock held, a connection lost or a run claimed. `shield` defers the handlers until the operation is done.

@@ -76,7 +76,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     `seq` gives the order; `created_at` is for people. `trigger` is what caused the save, and `resume_hint` a note about
     what is needed to resume. `size` is that of the encoded state in bytes. `digest` covers what the checkpoint
     stores, and the digest of its parent. `state` is `NOT_LOADED` in listings. `skipped` are the damaged checkpoints
-    that `latest(fallback=True)` passed. `lost` are the values that `load(partial=True)` could not read.
+    that `latest(fallback=True)` passed over. `lost` are the values that `load(partial=True)` could not read.
     """
 
     id: str

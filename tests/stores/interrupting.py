@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 
-from holdfast.stores.turns import GroupCommit, QueuedWrite
+from holdfast.stores.write_queue import GroupCommit, QueuedWrite
 from tests.waiting import DEADLINE, until
 
 Entries = Sequence[QueuedWrite[int, int]]
@@ -42,7 +42,7 @@ class Writer:
                 entry.finish(entry.write**2)
 
     def waiting(self) -> int:
-        return len(self.group._line)
+        return len(self.group._queue)
 
     def has_waiting(self, count: int) -> bool:
         return self.waiting() == count

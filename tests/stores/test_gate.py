@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import Busy, StoreError
-from holdfast.stores.turns import Gate
+from holdfast.stores.write_queue import Gate
 
 
 def test_a_lock_on_a_file_that_has_lost_its_name_keeps_nobody_out(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from functools import partial
 import pytest
 
 from holdfast.errors import Busy
-from holdfast.stores.turns import BATCH, again
+from holdfast.stores.write_queue import BATCH, again
 from tests.covers import covers
 from tests.stores.interrupting import SCENARIOS, Entries, Interrupt, Interruptible, Writer
 from tests.waiting import DEADLINE, until

@@ -88,18 +88,21 @@ def test_a_store_that_is_created_while_it_is_copied_is_not_replaced(kind: str, t
     assert not list(tmp_path.glob("*.part*"))
 
 
-def test_what_another_store_left_beside_the_name_is_not_taken_for_a_part_of_it(tmp_path: Path) -> None:
-    """SQLite would play back a WAL that lies under the right name, whatever file it was of."""
+@pytest.mark.parametrize("verb", ["backup", "repair"])
+def test_a_copy_is_not_written_next_to_the_wal_of_another_store(verb: str, tmp_path: Path) -> None:
+    """SQLite would apply a WAL with the right name, whatever file it belongs to."""
     with opened("sqlite", tmp_path, "other") as other:
         other.thread("of the other").save(state_at(3))
         (tmp_path / "copy.db-wal").write_bytes((tmp_path / "other.db-wal").read_bytes())
     with opened("sqlite", tmp_path) as hf:
         fill(hf)
         with pytest.raises(AlreadyExists, match=r"copy\.db-wal"):
-            hf.backup(tmp_path / "copy.db")
+            getattr(hf, verb)(tmp_path / "copy.db")
         assert not (tmp_path / "copy.db").exists()
         (tmp_path / "copy.db-wal").unlink()
-        assert hf.backup(tmp_path / "copy.db").report.threads == 4
+        getattr(hf, verb)(tmp_path / "copy.db")
+    with opened("sqlite", tmp_path, "copy") as copy:
+        assert len(list(copy.threads())) == 4
 
 
 @pytest.mark.parametrize("inside", ["copy", "default/copy", "default/threads/copy"])
@@ -136,7 +139,7 @@ def test_a_backup_is_of_the_same_kind(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
-    with opened("sqlite", tmp_path) as hf, pytest.raises(holdfast.StoreError):
+    with opened("sqlite", tmp_path) as hf, pytest.raises(holdfast.StoreError, match=r"copy\.db: cannot write"):
         hf.backup(tmp_path / "nowhere" / "copy.db")
 
 

@@ -66,7 +66,7 @@ class AsyncThread(ThreadViews):
         expect: Expect = None,
         past_effects: bool = False,
     ) -> Checkpoint:
-        """Save as `Thread.save` does. The state is encoded before the first await; later changes to it do not count.
+        """Save as `Thread.save` does. The state is encoded before the first await; later changes of it are not saved.
 
         Saves of one AsyncThread are stored in the order of the calls. A cancelled save is stored whole or not at all.
         """

@@ -34,7 +34,7 @@ class Tasks:
             leave()
 
     def enter(self) -> Callable[[], None]:
-        """Count the current task as inside the run, until it calls the function returned."""
+        """Count the current task as inside the run, until it calls the returned function."""
         if self._is_left:
             raise HoldfastError(
                 "the block of this run is ending; nothing was done. Await all calls of other tasks before it ends."

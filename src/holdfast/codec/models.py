@@ -41,7 +41,7 @@ def dumped(model: Any) -> Any:
 
 
 def restored(model: Any, plain: Any) -> Any:
-    """A model of what `dumped` returned. Raises whatever its validators raise, ValueError for forged attributes."""
+    """Restore what `dumped` returned. Raises what the validators raise; ValueError for forged attributes."""
     private: Any = ()
     if type(plain) is dict and PRIVATE in plain:
         plain = dict(plain)

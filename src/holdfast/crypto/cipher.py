@@ -1,4 +1,4 @@
-"""The user's keys by name."""
+"""`Cipher`: the encryption keys that the user provides, by name."""
 
 from __future__ import annotations
 

@@ -133,12 +133,12 @@ def cell_of(span: Span, at: int) -> Span:
 def join_spans(spans: Iterable[Span]) -> list[Span]:
     """Spans in the same order, with neighbours that continue each other joined."""
     joined: list[Span] = []
-    is_longer = False  # than the last of `joined`: the run of neighbours that starts with it
+    is_longer = False  # whether more spans continue the last one of `joined`
     thread = log = begin = first = last = 0
     end = -1
     for span in spans:
         start = span.start
-        # A span is made once per run of neighbours, not for each of them: every save joins the spans of long lists.
+        # One span is made for all neighbours, not one for each: every save joins the spans of long lists.
         if start == end and span.log == log and span.thread == thread:
             first = min(first, span.first)
             last = max(last, span.last)

@@ -1,6 +1,6 @@
-"""The account of a play: what happened, what it took, and whether all checks hold.
+"""The report on a play: what happened, how many kills and calls it had, and whether all checks hold.
 
-It is judged by the ledger and by the model server's own count of requests, never by Holdfast's journal.
+The checks read the ledger and the model server's own count of requests, never Holdfast's journal.
 """
 
 from __future__ import annotations

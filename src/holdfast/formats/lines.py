@@ -1,4 +1,4 @@
-"""The line format of the logs of a directory store and of the exports of any store: docs/reference/format.md.
+"""The lines of a directory store's logs and of exports: their types, checksums and groups (docs/reference/format.md).
 
 A line is a JSON object whose first member is `crc`: the CRC-32, in 8 hex digits, of all bytes of the line after that
 member's comma. Lines are written in groups. The last line of a group is its `end`. It lists the kinds of the group's

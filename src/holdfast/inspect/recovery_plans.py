@@ -19,7 +19,7 @@ from holdfast.inspect.damage import Readable
 from holdfast.inspect.references import existing
 from holdfast.inspect.thread_list import ThreadStatus, thread_line
 from holdfast.inspect.workers import due_of
-from holdfast.runs.open_entries import is_heard_failure
+from holdfast.runs.open_entries import is_raised_failure
 from holdfast.runs.record import resume_step
 from holdfast.runs.status import progress_of, result_in
 from holdfast.runs.tools import Tools
@@ -258,7 +258,7 @@ def _does(tools: Tools, row: Entry, *, is_last: bool) -> tuple[Does, str]:
             return "answered", "the model sees that the outcome is unknown"
         case "failed" if row.kind == "wait":
             return "answered", "it was not answered in time, and WaitTimedOut is raised again"
-        case "failed" | "not_done" if is_heard_failure(row) and not is_last:
+        case "failed" | "not_done" if is_raised_failure(row) and not is_last:
             return "answered", "the program continued after the error, so the error is raised again"
         case "failed":
             return "again", "it failed, and the program did not continue after the error"

@@ -35,7 +35,7 @@ from holdfast.runs.open_entries import (
     Spans,
     added,
     first_pending,
-    is_heard_failure,
+    is_raised_failure,
     pending_cancel,
     place_of,
     read_open_entries,
@@ -116,7 +116,7 @@ class Journal(OpenEntries):
         is_all = read.after <= run.closed
         self.cancel = first_pending(read.posted, run) if is_all else pending_cancel(self._store, run)
         rows, self._undone = split_undone(read.entries)
-        if rows and rows[-1].error and is_heard_failure(rows[-1]):
+        if rows and rows[-1].error and is_raised_failure(rows[-1]):
             # The program did not continue after it, so the call is made again. The next write says so, because then
             # entries follow, and a later resume would raise the error.
             rows[-1] = replace(rows[-1], heard=False, tries=0, again=None)
@@ -124,7 +124,7 @@ class Journal(OpenEntries):
         for row in rows:
             if row.kind == "child":
                 self.children_before.add(row.name)
-            if is_heard_failure(row):
+            if is_raised_failure(row):
                 self._note_failure(row)
             if row.inside is not None:
                 self._inner.setdefault(row.inside, []).append(row)

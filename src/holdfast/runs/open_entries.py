@@ -1,4 +1,4 @@
-"""The open entries of a journal: calls that a run is answered from, calls in doubt, and cancellations."""
+"""The open entries of a journal: recorded calls that answer repeated ones, calls in doubt, and cancellations."""
 
 from __future__ import annotations
 
@@ -297,7 +297,7 @@ class OpenEntries:
             return
         with self._lock:
             self._entries[place] = rows[-1]
-        for row in filter(is_heard_failure, rows):
+        for row in filter(is_raised_failure, rows):
             self._note_failure(row)
 
     def kept_reply(self, step: int, identity: str, inside: Place | None) -> Entry | None:
@@ -401,10 +401,10 @@ class OpenEntries:
             self._changing.add(place_of(row))
 
     def has_undecided(self, step: int) -> bool:
-        """Whether a resume might not make the call that is made now in the same way, unless an entry is written first.
+        """Whether an entry must be written before the next call, so that a resume makes that call in the same way.
 
-        A read or a failed call that it repeats may have another outcome. Or it takes the save before this call for one
-        that it still has to make, because no later entry shows that the program passed it.
+        A read or a failed call that the resume repeats may have another outcome. And a resume makes the save before
+        this call again, if no later entry shows that the program passed it.
         """
         with self._lock:
             rows = self._entries.items()
@@ -458,7 +458,7 @@ class OpenEntries:
             self._replayed = added(self._replayed, more)
 
 
-def is_heard_failure(row: Entry) -> bool:
+def is_raised_failure(row: Entry) -> bool:
     """Whether a call failed and its error was raised to the program."""
     return row.status in ("failed", "not_done") and row.error is not None and row.heard
 

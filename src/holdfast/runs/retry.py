@@ -57,7 +57,7 @@ class Retry(msgspec.Struct, frozen=True):
             raise InvalidArgument("Retry: on must be an exception class, or a tuple of them")
 
     def pauses(self) -> list[float]:
-        """The longest pause before each retry, in seconds."""
+        """Return the longest pause before each retry, in seconds."""
         return [self._longest(tries) for tries in range(1, self.times + 1)]
 
     def pause(self, tries: int, spread: float) -> float:

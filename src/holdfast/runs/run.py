@@ -71,7 +71,7 @@ class RunBase:
 
     @property
     def age(self) -> float:
-        """How many seconds old the checkpoint was from which the run resumed."""
+        """The age, in seconds, of the checkpoint from which the run resumed."""
         return self.core.age
 
     @property

@@ -468,7 +468,7 @@ class ToolCall:
         return "raise" if tries is None else "call"
 
     def _left(self, error: BaseException) -> RetryState | None:
-        """The tries of this call if there is another one after this error."""
+        """The state of this call's retries, if it is made again after this error; else None."""
         return self._retry_state if self._retry_state is not None and self._retry_state.allow(error) else None
 
     def _is_answer(self, error: BaseException, status: Literal["failed", "not_done", "in_doubt"]) -> bool:

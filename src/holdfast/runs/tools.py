@@ -189,8 +189,8 @@ def tool(
     - `undo`: a function that reverts a call, for `hf.undo`. It gets the same arguments, and `result` and
       `idempotency_key` if it has such parameters.
     - `name`: the tool's name, instead of that of the function. Calls are found by it after the function is renamed.
-    - `max_age`: a resumed run reads again if a recorded read is older than so many seconds and nothing was done or
-      asked since.
+    - `max_age`: a resumed run reads again if a recorded read is older than so many seconds, and since then the run has
+      called no tool that acts and asked no question.
     - `identity`: what makes two calls of an irreversible tool the same act: a tuple of parameter names, or a function
       of the arguments. The act happens once, whichever run, turn, branch or thread of the namespace makes the call: a
       second call returns the recorded result.

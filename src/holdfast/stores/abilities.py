@@ -110,7 +110,7 @@ class BackingUp(Protocol):
         """Copy the whole store, as it is at one moment, to an unused path; return the size in bytes.
 
         The copy has all namespaces, and encrypted content stays encrypted. `progress` is called with the amount done
-        and the total. `AlreadyExists` if the path exists. On any error no copy is left at the path.
+        and the total. On an error, an incomplete copy may be left at the path.
         """
         ...
 

@@ -394,7 +394,6 @@ read_only = _error(
     "{}: this process has no permission to write the store; nothing was changed. Change the permissions of its files, "
     "or run as their owner.",
 )
-path_exists = _error(AlreadyExists, "{}: the path already exists; nothing was copied. Choose a new path.")
 tables_differ = _error(Damaged, "{}: the tables contradict each other ({}); run hf.verify() to see what is affected")
 closed = _error(Closed, "{}: the store was closed; nothing was done. Open it again.")
 newer_format = _error(

@@ -116,9 +116,9 @@ class Removed(msgspec.Struct):
 def remove_unused(store: Store) -> Removed:
     """Sweep the threads that were changed since their last sweep, and remove the blobs that no thread uses.
 
-    A blob is removed if no thread's record of used blobs has it, and no commit stamped it since the epoch started. So
-    no checkpoint uses it: the records have the blobs of all checkpoints from before the epoch, and a later checkpoint
-    uses blobs of such a checkpoint, or stamped ones.
+    A blob is removed if no thread's record of used blobs has it, and no commit stamped it since the epoch started. Then
+    no checkpoint uses it. The records have the blobs of all checkpoints from before the epoch. A later checkpoint uses
+    only those and stamped ones.
     """
     done = Removed()
     failed: set[int] = set()

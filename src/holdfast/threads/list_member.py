@@ -72,7 +72,7 @@ class ListMember:
         return tuple(last) if save_all([PendingSave(self._saver, prepare, expect in (None, ANY))]) else ()
 
     def tail(self, count: int | None) -> list[Any]:
-        """The last items, at most `count` of them, oldest first; None: all."""
+        """The last items, at most `count` of them, oldest first; all if it is None."""
         if count is not None and (type(count) is not int or count < 0):
             raise InvalidArgument("n must be a whole number, 0 or more")
         with self._saver.lock:

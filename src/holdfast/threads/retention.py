@@ -21,8 +21,9 @@ _BATCH = 200  # checkpoints deleted in one transaction, which must be short for 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
     """Checkpoints to keep: the newest `keep_last`, and those not older than `older_than`. The others are deleted.
 
-    The head, every checkpoint at which a fork starts, and the one from which the thread's run resumes always stay. One
-    of the two limits is needed: without a limit all other checkpoints would be deleted.
+    The head, every checkpoint at which a fork starts, and the one from which the thread's run resumes always stay. By
+    default, the newest completed checkpoint and those with a label stay, too. One of the two limits is needed: without
+    a limit all other checkpoints would be deleted.
 
     >>> Retention(keep_last=50)
     Retention(keep_last=50, older_than=None, keep_newest_completed=True, keep_labelled=True)

@@ -402,7 +402,7 @@ class Saver:
         return None if expect is NEW else self.required(expect, self.stored_head())
 
     def required(self, expect: Expect, head: SeenHead | None) -> SeenHead | None:
-        """The head that was just read, if it is the expected one, or anything is. Else Conflict or AlreadyExists."""
+        """The head that was just read, if the caller expects it or expects nothing. Else Conflict or AlreadyExists."""
         if not isinstance(expect, str | Checkpoint | Expectation | None) or expect == "":
             raise InvalidArgument("expect must be the id of a checkpoint, holdfast.NEW or holdfast.ANY")
         if expect is None or expect is ANY or (expect is NEW and head is None):

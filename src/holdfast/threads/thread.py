@@ -137,7 +137,7 @@ class Thread:
     # -- reading ----------------------------------------------------------------------------------------------------
 
     def tail(self, path: str, n: int | None = None) -> list[Any]:
-        """Return the last `n` items of the list under the key `path` of the state, oldest first; None: all items."""
+        """Return the last `n` items of the list under the key `path` of the state, oldest first; by default, all."""
         self._context.check_open()
         return ListMember(self._context, self.saver, path).tail(n)
 
@@ -189,7 +189,7 @@ class Thread:
     def load(self, ref: Ref, *, partial: bool = False) -> Checkpoint:
         """Load a checkpoint with its state. Raises NotFound if there is none.
 
-        A reference is an id or a unique part of one, "@12" (the newest of step 12), "@-1" (the head), "@-2" (the one
+        A reference is an id, its unique start or end, "@12" (the newest of step 12), "@-1" (the head), "@-2" (the one
         before it), "@label", or a Checkpoint. Raises Damaged if the stored bytes are not those that were saved. With
         `partial` it returns what can be read of a damaged state, as plain values: each unreadable value is replaced by
         a MissingValue, and `lost` lists them.

@@ -11,7 +11,7 @@ import pytest
 from holdfast.errors import Busy
 from holdfast.stores.log import DirectoryStore
 from holdfast.stores.log.namespace import Namespace
-from holdfast.stores.turns import Gate
+from holdfast.stores.write_queue import Gate
 from holdfast.testing.contract.build import Line, commit, numbers_of, run, saved, texts_of, value
 from holdfast.threads.scan import checkpoint_at, last_of, thread_named
 from tests.covers import covers

@@ -18,7 +18,7 @@ from holdfast.stores.sql import upkeep
 from holdfast.stores.sql.transaction import FunctionWrite, Transaction
 from holdfast.stores.sqlite import SQLiteStore
 from holdfast.stores.sqlite.transaction import SQLiteTransaction
-from holdfast.stores.turns import QueuedWrite
+from holdfast.stores.write_queue import QueuedWrite
 from holdfast.testing.contract.build import Line, commit, everything, names_of, noise, numbers_of, run, saved, texts_of
 from holdfast.threads.scan import thread_named
 from tests.covers import covers
@@ -106,7 +106,7 @@ def hold(store: SQLiteStore) -> threading.Lock:
 
 def waiting(store: SQLiteStore, count: int, *, led: bool = False) -> None:
     group = store.writer.group
-    until(lambda: len(group._line) >= count and (not led or group._is_led), f"{count} wait")
+    until(lambda: len(group._queue) >= count and (not led or group._is_led), f"{count} wait")
 
 
 def test_a_member_that_does_not_fit_hurts_no_other_of_its_batch(store: SQLiteStore) -> None:

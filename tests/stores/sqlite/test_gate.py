@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import Busy, StoreError
-from holdfast.stores.turns import Gate
+from holdfast.stores.write_queue import Gate
 from holdfast.testing.contract.build import saved
 from holdfast.threads.scan import thread_named
 from tests.stores.sqlite.conftest import Open, output, script
 
 WRITE = """
 import sys, time
-from holdfast.stores.turns import Gate
+from holdfast.stores.write_queue import Gate
 from holdfast.stores.sqlite import SQLiteStore
 from holdfast.testing.contract.build import Line
 leave = Gate.leave

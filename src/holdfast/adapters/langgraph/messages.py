@@ -46,8 +46,8 @@ Place: TypeAlias = tuple[int, int, int]
 Print: TypeAlias = Any
 """The content of a message: two messages of a class with equal prints are stored alike.
 
-It is a copy of the fields, if these contain only strings and empty lists and dicts. It can be compared quickly, and
-equal ones are stored alike. For others it is the encoding of the fields, in which a 1 is not a 1.0.
+If the fields are only strings, None, and empty lists and dicts, it is a copy of them, which is compared quickly.
+Otherwise it is the encoding of the fields, in which 1 differs from 1.0.
 """
 
 

@@ -24,7 +24,7 @@ from holdfast.threads.scan import PAGE
 
 KIND: Final = "write"
 COPIED: Final = "$copied"
-"""The key of an entry that says that a copied thread has the writes of its first checkpoint in its own journal."""
+"""The key of an entry that marks a copied thread: its own journal has the writes of its first checkpoint."""
 _DEEPEST: Final = 5  # steps of a path: what is sent to a tool has the state in a dict
 _STR: Final = frozenset((str,))
 _KNOWN_MAX: Final = 1024  # checkpoints whose writes are cached …
@@ -61,7 +61,7 @@ def entry_of(checkpoint: str, task: str, path: str, content: Any) -> Entry:
 
 
 Find: TypeAlias = Callable[[list[Any]], "tuple[str, int, int] | None"]
-"""Finds the first of some messages in a stored list: its key, how many these are, and a checksum."""
+"""Find a stored list that starts with the same messages as a list: its key, how many are the same, and a checksum."""
 
 
 def shortened(value: Any, find: Find, left: list[Left], path: tuple[Any, ...] = ()) -> Any:

@@ -1,4 +1,4 @@
-"""Guards: halt a run before a call that is one too many. `Watch` is the point that every call of a run passes."""
+"""Guards: halt a run before a call that would exceed a limit. `Watch` is the point that every call of a run passes."""
 
 from holdfast.runs.guards.budget import Budget
 from holdfast.runs.guards.loops import LoopGuard

@@ -7,7 +7,6 @@ Files are only appended to or replaced, so a file with the same size and time is
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable
 from functools import partial
 
@@ -23,28 +22,17 @@ def copy(
     root: str, path: str, turn: Callable[[str, Callable[[], None]], None], progress: Progress | None = None
 ) -> int:
     """Copy a store to a new folder; return the size. `turn` calls a function while no one writes to a namespace."""
-    path = os.path.realpath(path)
-    if os.path.lexists(path):
-        raise rules.path_exists(path)
-    part = f"{path}.{os.urandom(6).hex()}.part"
+    copying = _Copying(root, path, progress)
     try:
-        try:
-            disk.make_folder(part, sync=True)
-            copying = _Copying(root, part, progress)
-            spaces = [entry.name for entry in os.scandir(root) if entry.is_dir(follow_symlinks=False)]
-            for space in spaces:
-                copying.folder(space)
-            for space in spaces:
-                turn(os.path.join(root, space), partial(copying.folder, space))
-            # Last: without it, the folder is not a store.
-            copying.file(MARKER)
-            copying.sync()
-            if os.path.lexists(path):
-                raise rules.path_exists(path)
-            with disk.renaming_in(os.path.dirname(path), sync=True):
-                os.rename(part, path)
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
+        disk.make_folder(path, sync=True)
+        spaces = [entry.name for entry in os.scandir(root) if entry.is_dir(follow_symlinks=False)]
+        for space in spaces:
+            copying.folder(space)
+        for space in spaces:
+            turn(os.path.join(root, space), partial(copying.folder, space))
+        # Last: without it, the folder is not a store.
+        copying.file(MARKER)
+        copying.sync()
     except Unsure as error:
         raise rules.write_failed(path) from error
     except OSError as error:

@@ -201,9 +201,9 @@ class Bucket(Device):
         if top.is_stub:  # newer objects were created after the listing, or are missing: it is not known what they need
             return []
         if not top.log and not others:
-            # The thread was dropped. The others are deleted before, because a server deletes many in any order. The
-            # next log may soon have this number, so only the process that replaces the object here may delete it. An
-            # object that is young now was replaced by another process, which is about to delete it.
+            # The thread was dropped. This object is deleted after all others, because a server deletes several in any
+            # order. The next log may soon have this number, so only the process that replaces the object here may
+            # delete it. If the object is young, another process has replaced it and is about to delete it.
             if not self._is_old(found.version.changed):
                 return []
             try:

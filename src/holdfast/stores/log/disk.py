@@ -13,7 +13,7 @@ from typing import Final
 
 from holdfast.errors import HoldfastError, ReadOnly, StoreError
 from holdfast.stores import rules
-from holdfast.stores.files import opened_folder
+from holdfast.stores.folder_sync import opened_folder
 from holdfast.stores.log.device import Unsure, Version
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

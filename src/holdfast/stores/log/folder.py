@@ -41,7 +41,7 @@ from holdfast.stores.log.device import (
     Version,
     encoded,
 )
-from holdfast.stores.turns import Gate
+from holdfast.stores.write_queue import Gate
 
 KIND: Final = "directory"
 LOG: Final = "log.jsonl"

@@ -1,4 +1,4 @@
-"""The log of a thread: follow it, replay the groups that are appended, and find the end of its last complete group."""
+"""The log of a thread in groups of lines, one per write: read new ones, and find the end of the last complete one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log of a thread in a bucket: numbered objects, of which the newest has or names all groups of the log.
+"""The log of a thread in a bucket: numbered objects. The newest has the last groups, and names the earlier objects.
 
 An append is the conditional creation of the object with the next number. The writer that loses reads the object and
 plans again. So the objects of one key have one order for all readers.
@@ -148,7 +148,7 @@ class ObjectLog(DeviceLog):
         self._looked = now
 
     def _look_anew(self) -> None:
-        """Find the newest object in a listing. `Damaged` if it has no bytes, so that newer ones must be missing."""
+        """Find the newest object in a listing. `Damaged` if it is a stub: then newer ones are missing."""
         tried = ""
         while True:
             listed = self._objects.list(self._key, most=1)
@@ -165,7 +165,7 @@ class ObjectLog(DeviceLog):
             tried = first
 
     def _take(self, number: int, found: Found) -> Top:
-        """Make an object that was read the newest one. After a stub, the newest one is not known."""
+        """Remember an object that was read as the newest one. If it is a stub, the newest one is not known."""
         top, own = split(found.data, f"{self.path} object {number}")
         if top.log:
             self._parts.put(top.log, number, own)
@@ -191,7 +191,7 @@ class ObjectLog(DeviceLog):
         return found[0] if len(found) == 1 else b"".join(found)
 
     def _require(self, seen: Version) -> NewestObject:
-        """The head. `Moved` if it is of another log than the one that was seen. A log that grew has all it had."""
+        """The head. `Moved` if it is of another log than the one that was seen, or of a shorter one."""
         head = self._head
         if head is None or head.log != seen.identity or head.size < seen.size:
             raise Moved
@@ -208,9 +208,9 @@ class ObjectLog(DeviceLog):
         return known
 
     def _look_again(self, head: NewestObject, missing: int) -> NoReturn:
-        """`Moved` if there is a newer object, which has the bytes of a part that is missing, or another log.
+        """Raise `Moved` if the newest object is another one now: it has the missing bytes, or starts another log.
 
-        Else `Damaged`.
+        Else raise `Damaged`.
         """
         self._look_anew()
         if self._head == head:
@@ -250,7 +250,7 @@ class ObjectLog(DeviceLog):
         self._start(_first(), b"".join(pieces))
 
     def prevent(self) -> None:
-        self._start(_end(), b"")  # the object that would be created exists
+        self._start(_end(), b"")  # then the number that the creation would use is taken
 
     def _start(self, top: Top, data: bytes) -> None:
         """Create the next object, where there is no log. `Moved`, with nothing written, if there is one."""
@@ -267,9 +267,9 @@ class ObjectLog(DeviceLog):
 
     def _create(self, head: NewestObject | None, top: Top, own: bytes) -> Version:
         """Create the next object. `Moved` if another writer did."""
-        # Objects that are no longer needed are deleted when they are old. A writer that knows only a head from before
-        # could create a number again that was deleted. So it looks again when it knows nothing newer. Its plan must be
-        # young, too: it relies on blobs, keys and numbers that are deleted when they are old and no log has them.
+        # Objects that are no longer needed are deleted when they are old. A writer that read its head before that could
+        # create a deleted number again, so it looks again if its last look is too old. Its plan must be young, too: it
+        # relies on blobs, keys and numbers that are deleted when they are old and no log has them.
         looked = min(self._looked, self._trust.planned)
         if self._trust.is_over(looked):
             self._look()
@@ -333,7 +333,7 @@ def split(data: bytes, where: str) -> tuple[Top, bytes]:
 
 
 def stub(top: Top) -> bytes:
-    """The rest of an object whose bytes are in newer ones. Its number stays taken, and its writer known."""
+    """The rest of an object whose bytes are in newer ones. Its number stays in use, and its writer recognizes it."""
     return ln.line_of(Top(1, top.nonce, is_stub=True))
 
 

@@ -147,13 +147,14 @@ class ReadVerbs(LogVerbs):
 
     @read
     def runs(self, *, statuses: Collection[str], after: tuple[int, int], limit: int) -> list[tuple[str, RunRow]]:
+        if not statuses:
+            self._require_runs()
+            return []
         wanted = sorted(
             ((row.updated_at, thread.number), thread.name or "", row)
             for thread, row in self._runs(statuses)
             if row.status in statuses and (row.updated_at, thread.number) > after
         )
-        if not statuses:
-            self._require_runs()
         return [(name, row) for _, name, row in wanted[: max(limit, 0)]]
 
     @read

@@ -32,7 +32,7 @@ _NEVER: Final = 10**16 - 1  # of a run that waits for something else than a time
 _LOWEST: Final = 1 << 62
 _CONTENT: Final = b"\n"
 _REMEMBERED: Final = 10_000  # threads
-_LEAST: Final = 256  # so many due runs are compared by their priorities
+_LEAST: Final = 256  # at least this many due runs are read, to find those with the highest priority
 
 
 class Hint(NamedTuple):
@@ -80,9 +80,9 @@ class RunHints:
         return self._runs(self._all())
 
     def due(self, limit: int) -> Iterable[FoundRun]:
-        """Those that wait for a time that may have come, or whose lease may have ended; if there are many, the oldest.
+        """Runs that wait for a time that may have come, or whose lease may have ended; if there are many, the oldest.
 
-        `limit` is how many the caller needs, if they are due.
+        `limit` is how many due runs the caller needs.
         """
         hints = self._listed(OPEN, last=f"{OPEN}/{self._latest(self._clock()):016d}/~")
         return self._runs(islice(hints, max(4 * limit, _LEAST)))

@@ -22,7 +22,7 @@ from holdfast.stores.log.plan import read
 from holdfast.stores.log.read import ReadVerbs
 from holdfast.stores.log.replay import RUN, ReplayedThread
 from holdfast.stores.log.write import WriteVerbs
-from holdfast.stores.turns import Gate
+from holdfast.stores.write_queue import Gate
 from holdfast.types import Problem
 
 

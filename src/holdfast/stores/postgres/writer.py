@@ -14,7 +14,7 @@ from holdfast.stores.postgres.connection import Connection, PostgresPool, roll_b
 from holdfast.stores.postgres.failures import Backoff, is_absent, is_away, is_conflict, translate, unknown
 from holdfast.stores.postgres.transaction import BEGIN_WRITING, COMMIT, PostgresTransaction, Scope, Sent, send
 from holdfast.stores.sql.transaction import Query, StoreWrite
-from holdfast.stores.turns import GroupCommit, QueuedWrite
+from holdfast.stores.write_queue import GroupCommit, QueuedWrite
 
 T = TypeVar("T")
 

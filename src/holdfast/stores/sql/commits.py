@@ -256,7 +256,7 @@ class JointWrite(StoreWrite[list[Position]]):
         return Done(self._listed(done))
 
     def _listed(self, positions: Sequence[Position]) -> list[Position]:
-        """The positions, which are in the order of the locks, in the order of the commits."""
+        """Positions that are in the order of the locks, put into the order of the commits."""
         found = dict(zip(map(id, self._in_order), positions, strict=True))
         return [found[id(write)] for write in self._writes]
 

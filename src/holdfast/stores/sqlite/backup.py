@@ -13,12 +13,10 @@ from urllib.parse import quote
 
 from holdfast.errors import NotAStore, NotFound, StoreError
 from holdfast.signals import shield
-from holdfast.stores import rules
-from holdfast.stores.files import sync_folder
 from holdfast.stores.sqlite import schema
 from holdfast.stores.sqlite.failures import FAILURES, translate
 from holdfast.stores.sqlite.transaction import SQLiteTransaction
-from holdfast.stores.turns import Gate
+from holdfast.stores.write_queue import Gate
 
 _PAGES: Final = 2048  # copied between two calls of `progress`
 _TIMEOUT: Final = 10.0
@@ -31,35 +29,16 @@ _LONGER_AT_LEAST: Final = 1 << 28
 
 
 def copy(tx: SQLiteTransaction, path: str, progress: Callable[[int, int], None] | None) -> int:
-    """Copy the snapshot of a read transaction; return the size. The copy is renamed into place when it is synced."""
-    path = os.path.realpath(path)
-    _require_unused(path)
-    part = f"{path}.{os.urandom(6).hex()}.part"
+    """Copy the snapshot of a read transaction to a new file; return the size."""
     try:
-        os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-        try:
-            _fill(tx.connection, part, progress)
-            size = os.stat(part).st_size
-            _require_unused(path)  # copying takes long, and rename() would replace a store that was created meanwhile
-            os.rename(part, path)
-            sync_folder(os.path.dirname(path))
-        finally:
-            for name in (part, f"{part}-journal"):
-                with suppress(FileNotFoundError):
-                    os.unlink(name)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        _fill(tx.connection, path, progress)
+        return os.stat(path).st_size
     except OSError as error:
         raise StoreError(f"{path}: cannot write the copy") from error
-    return size
 
 
-def _require_unused(path: str) -> None:
-    # Files of another store under these names would be taken for parts of the copy.
-    for there in (path, f"{path}-wal", f"{path}-journal"):
-        if os.path.lexists(there):
-            raise rules.path_exists(there)
-
-
-def _fill(connection: sqlite3.Connection, part: str, progress: Callable[[int, int], None] | None) -> None:
+def _fill(connection: sqlite3.Connection, path: str, progress: Callable[[int, int], None] | None) -> None:
     # The first read takes the snapshot; later writes of other processes are not in it.
     connection.execute("SELECT count(*) FROM epoch").fetchone()
 
@@ -69,11 +48,11 @@ def _fill(connection: sqlite3.Connection, part: str, progress: Callable[[int, in
 
     try:
         # Copying takes long and calls the program. An interrupt ends it, and there is no copy.
-        with closing(sqlite3.connect(f"file:{quote(os.fsencode(part))}?mode=rw", uri=True)) as target, shield.lifted():
+        with closing(sqlite3.connect(f"file:{quote(os.fsencode(path))}?mode=rw", uri=True)) as target, shield.lifted():
             connection.backup(target, pages=_PAGES, progress=report, sleep=0.0)
     except FAILURES as error:
-        raise translate(error, part) from error
-    descriptor = os.open(part, os.O_RDONLY | os.O_CLOEXEC)
+        raise translate(error, path) from error
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:

@@ -11,10 +11,10 @@ from urllib.parse import quote
 from holdfast import forksafe
 from holdfast.errors import Damaged, NotAStore, ReadOnly, StoreError
 from holdfast.stores import rules
-from holdfast.stores.files import sync_folder
+from holdfast.stores.folder_sync import sync_folder
 from holdfast.stores.sqlite import schema
 from holdfast.stores.sqlite.failures import FAILURES, primary, translate
-from holdfast.stores.turns import Gate
+from holdfast.stores.write_queue import Gate
 
 Durability = Literal["full", "normal", "off"]
 

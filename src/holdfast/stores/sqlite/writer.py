@@ -16,7 +16,7 @@ from holdfast.stores.sql.transaction import StoreWrite
 from holdfast.stores.sqlite.connection import PAGE_SIZE, Durability, open_writer
 from holdfast.stores.sqlite.failures import FAILURES, is_input_output, translate
 from holdfast.stores.sqlite.transaction import SQLiteTransaction
-from holdfast.stores.turns import Gate, GroupCommit, QueuedWrite
+from holdfast.stores.write_queue import Gate, GroupCommit, QueuedWrite
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""The turns of writers: group commit among the threads of a process, and a gate among processes."""
+"""The queue of writers: group commit for the threads of a process, and a gate that lets one process write at a time."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class GroupCommit(Generic[Write, Answer]):
         self._run_batch = run_batch
         self._mutex = threading.Lock()
         self._is_led = False
-        self._line: deque[QueuedWrite[Write, Answer]] = deque()
+        self._queue: deque[QueuedWrite[Write, Answer]] = deque()
         self._inside: set[int] = set()
 
     def submit(self, write: Write) -> Answer:
@@ -103,10 +103,10 @@ class GroupCommit(Generic[Write, Answer]):
                 if self._is_led:
                     queued.woken = woken = threading.Lock()
                     woken.acquire()
-                    self._line.append(queued)
+                    self._queue.append(queued)
                 self._is_led = True
             if woken is not None:
-                woken.acquire()  # until the leader has written it, or is done before it
+                woken.acquire()  # until a leader has written it, or has promoted this caller
                 queued.woken = None
             if not queued.finished:
                 self._lead(queued)
@@ -118,8 +118,8 @@ class GroupCommit(Generic[Write, Answer]):
         batch = [leader]
         try:
             with self._mutex:
-                while self._line and len(batch) < BATCH:
-                    batch.append(self._line.popleft())
+                while self._queue and len(batch) < BATCH:
+                    batch.append(self._queue.popleft())
             self._run_batch(batch)
         except Exception as error:  # noqa: BLE001 - every caller of the batch gets the error, each on its own thread
             for queued in batch:
@@ -127,13 +127,13 @@ class GroupCommit(Generic[Write, Answer]):
                     queued.fail(error if queued is leader else again(error))
         except BaseException:
             with self._mutex:
-                self._line.extendleft(queued for queued in reversed(batch[1:]) if not queued.finished)
+                self._queue.extendleft(queued for queued in reversed(batch[1:]) if not queued.finished)
             raise
         finally:
             with self._mutex:
-                self._is_led = bool(self._line)
-                if self._line:
-                    promoted = self._line.popleft().woken
+                self._is_led = bool(self._queue)
+                if self._queue:
+                    promoted = self._queue.popleft().woken
                     if promoted is not None:
                         promoted.release()
 
@@ -162,7 +162,7 @@ def again(error: Error) -> Error:
 
 
 class Gate:
-    """The gate of one database for one handle. Not thread-safe: the handle's own lock comes first."""
+    """The gate of one store for one handle. Not thread-safe: the handle's own lock comes first."""
 
     def __init__(self, path: str, timeout: float) -> None:
         self._paths = (f"{path}-turn", f"{path}-gate")

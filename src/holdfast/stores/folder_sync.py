@@ -1,4 +1,4 @@
-"""Sync folders, so that new, renamed and removed files in them survive a power loss."""
+"""Sync a folder, so that new, renamed and removed files in it survive a power loss."""
 
 from __future__ import annotations
 
