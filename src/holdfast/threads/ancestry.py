@@ -15,7 +15,7 @@ _DAMAGED_MAX: Final = 2_000
 
 
 def branch_of(position: Position | CheckpointRow) -> int:
-    """How many times the thread was rewound before. A save is a move and takes a seq; a rewind is only a move."""
+    """The branch of a position: how many rewinds came before it. A save adds a move and a seq, a rewind only a move."""
     return position.move - (position.last if isinstance(position, Position) else position.seq)
 
 

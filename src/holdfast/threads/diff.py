@@ -68,7 +68,7 @@ class _Pair(NamedTuple):
 
 
 class _Reordered(NamedTuple):
-    """A dict with keys in another order: a change if there was no other since `changes`."""
+    """A dict whose keys are in another order. It is a change if there are still only `changes` changes at its turn."""
 
     pair: _Pair
     changes: int

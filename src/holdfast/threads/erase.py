@@ -29,7 +29,7 @@ from holdfast.types import EraseResult
 
 
 def erase(context: Context, thread: str | None, metadata: dict[str, Any] | None, *, forks: bool) -> EraseResult:
-    """Remove a thread, or every thread with a checkpoint that has these metadata entries, and all that is about it.
+    """Remove a thread, or every thread with a checkpoint that has these metadata entries, also from the store's files.
 
     Children are removed too, forks only with `forks`. Raises LeaseHeld, with nothing changed, if one of the threads is
     being run, and ErasePending if a reader keeps removed data in the files of the store.
@@ -73,7 +73,7 @@ class _Erasure:
         left = self._forks_left(going)
         for number in sorted(going, reverse=True):  # forks and children before their origins and parents
             self._drop(number, going[number])
-        # After the threads are dropped: blobs that they added are not newer than the epoch that starts now.
+        # Only after the drops: this starts a new epoch, and blobs that the dropped threads stamped must be older.
         removed = remove_unused(self._store)
         self._note_damage(removed)
         kept = set() if removed.used is None else values & removed.used
@@ -252,7 +252,7 @@ def _search(store: Searching, metadata: dict[str, Any]) -> tuple[set[int], dict[
 
 
 def _encoded_part(metadata: dict[str, Any]) -> bytes:
-    """Bytes that the encoded metadata of a checkpoint with these entries contain."""
+    """Bytes that are part of the encoded metadata of every checkpoint with these entries."""
     for name, value in metadata.items():
         if type(value) in (str, int, bool, NoneType):  # values that are equal have equal bytes
             return msgpack.encode(name) + msgpack.encode(value)

@@ -1,7 +1,7 @@
 """Fingerprints of all threads of a store, to be kept outside of it.
 
-A store can be replaced by an older copy of itself, in which everything is sound. A fingerprint made later shows it: a
-thread never loses a checkpoint number or a move, unless it is dropped.
+A store can be replaced by an older copy of itself, in which everything is sound. A fingerprint that is newer than the
+copy shows this: a thread never loses a checkpoint number or a move, unless it is dropped.
 
 The text has one JSON list per thread, in the order of their names: [name, moves, last checkpoint, its digest, head, its
 digest, journal entries]. The first line names the format, the last line signs the text.

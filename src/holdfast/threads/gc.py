@@ -30,9 +30,9 @@ def live_of(store: Store, thread: int, token: int | None = None) -> Live:
 
     The blobs are only for a sweep with a `token`.
 
-    Safe with concurrent writers. The horizon is read first. A later commit builds on a checkpoint that exists at that
-    time: its cells were found when its thread was read, or it is in a fork made since. So, after
-    the thread itself was read, forks are listed again until there are no new ones.
+    Safe with concurrent writers. The thread's last seq, the horizon, is read first. A commit after the horizon reuses
+    only cells of a checkpoint that existed then. These were found when the thread was read, or the checkpoint is in a
+    fork made since. So, after the thread itself was read, forks are listed again until there are no new ones.
     """
     return _undamaged(lambda: _live_of(store, thread, token))
 

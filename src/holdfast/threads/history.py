@@ -58,7 +58,7 @@ def _one_by_one(
     store: Store, number: int, seqs: range, label: str | None, limit: DamageLimit
 ) -> Iterator[CheckpointRow | Damaged]:
     """The checkpoints of a page that cannot be read as a whole. With a label, each unreadable one may have it."""
-    store.walk(number, after=0, limit=0)  # raises if the record of the thread is damaged, not a checkpoint
+    store.walk(number, after=0, limit=0)  # raises only if the record of the thread is damaged
     for seq in seqs:
         try:
             row = _listed_alone(store, number, seq) or checkpoint_at(store, number, seq)

@@ -146,7 +146,7 @@ def digest_of(hashing: Hashing, row: CheckpointRow, appends: Iterable[Append], p
 def digest_of_read(
     hashing: Hashing, row: CheckpointRow, wrote: Iterable[tuple[int, int, Cells]], parent: bytes
 ) -> bytes:
-    """As `digest_of`, for cells that were read, as (log, start, cells). They are not cut apart for it."""
+    """As `digest_of`, for cells that were read, as (log, start, cells). Blocks of cells are not split."""
     try:
         hasher = _signing(hashing, row, parent)
         for log, start, read in wrote:

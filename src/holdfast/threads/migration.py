@@ -17,7 +17,7 @@ class Migrations:
     """The migrations of one handle, by the schema versions that they convert from and to."""
 
     def __init__(self) -> None:
-        # Replaced, never changed: a load in another thread keeps using the ones it started with.
+        # Replaced, never changed: a load in another Python thread keeps using the migrations it started with.
         self._known: Mapping[tuple[int, int], Migration] = {}
         self._lock = threading.Lock()
 

@@ -61,10 +61,11 @@ class Replica:
     ) -> None:
         """`number` is the one in the source. `numbers` maps numbers of the source to those of the target.
 
-        `addresses` maps the digests of blobs that have another digest in the target. `kept_seqs` are, for threads of
-        the source whose commits are only copied in part, the seqs of those commits: in the target they are 1, 2, ….
-        `at` is the position of a replica that exists already. `acts` gets the key in the target for the key of each act
-        in the source, and the caller copies the claims. Without `acts`, acts are claimed as the journal supports it.
+        `addresses` maps the digests of blobs that have another digest in the target. `kept_seqs` has each thread of the
+        source of which only some commits are copied, with the seqs of these commits: in the target they get the seqs 1,
+        2, …. `at` is the position of a replica that exists already. `acts` gets the key in the target for the key of
+        each act in the source, and the caller copies the claims. Without `acts`, the replica claims the acts of its
+        journal itself.
         """
         self._target = target
         self._name = name

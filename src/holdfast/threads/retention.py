@@ -82,7 +82,7 @@ def _moment_before(now: datetime, age: timedelta | float) -> datetime:
 def remove(store: Store, thread: int, seqs: list[int]) -> None:
     """Delete checkpoints, oldest first, and then the cells that are no longer used, in short transactions.
 
-    If it is killed, the next prune or `optimize()` removes the cells that are left.
+    If the process dies meanwhile, the next prune or `optimize()` removes the cells that are left.
     """
     seqs = sorted(seqs)
     for at in range(0, len(seqs), _BATCH):

@@ -198,7 +198,7 @@ def summary_of(row: CheckpointRow, meta: Meta) -> Summary:
 
 
 class Saver:
-    """Saves to one thread. It remembers the head it last saw, and a save expects the thread to be there still."""
+    """Saves to one thread. It remembers the head it last saw; a save expects that no other writer has changed it."""
 
     def __init__(
         self, context: Context, name: str, state_type: StateType | None = None, schema_version: int | None = None

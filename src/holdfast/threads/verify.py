@@ -210,7 +210,7 @@ def _entry_problems(run: RunRow, entry: Entry) -> Iterator[str]:
     what = f"journal entry {entry.number}"
     if entry.fence > run.fence:
         yield f"{what} was written under fence {entry.fence}, and the run has never had more than {run.fence}"
-    # Not for waits: an answer may be recorded after the question that takes it.
+    # Not for waits: the answer that a question takes may have a higher number than the question.
     if entry.kind in _ACTING and not entry.matches_thread and entry.matches >= entry.number:
         yield f"{what} took its result from entry {entry.matches}, which is not before it"
     if entry.kind == "answer" and entry.topic is None:
