@@ -270,8 +270,10 @@ class OutcomeUnknown(StoreError):
 
     With a cipher, it is also not known whether the key of a new thread was stored.
 
-    Open the store again and call `load(error.checkpoint.id)`: it returns the whole checkpoint, or raises `NotFound`. A
-    handle of a SQLite or directory store accepts no further calls.
+    After a save, open the store again and call `load(error.checkpoint.id)`: it returns the whole checkpoint, or raises
+    `NotFound`. After other writes, `checkpoint` is None.
+
+    A handle of a SQLite or directory store accepts no further calls.
     """
 
     checkpoint: Checkpoint | None = None

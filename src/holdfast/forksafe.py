@@ -78,8 +78,8 @@ register(in_child=_renew_all)
 class HeldLocks(threading.local):
     """The locks that a thread holds during its fork().
 
-    Python runs signal handlers between two instructions of Python code. So that no interrupt leaves a lock held but not
-    recorded, or recorded but not held, one call of C code does both.
+    Python runs signal handlers between two instructions of Python code. So one call of C code takes and records a lock:
+    no interrupt can leave it held but not recorded, or recorded but not held.
     """
 
     def __init__(self) -> None:

@@ -575,9 +575,9 @@ def open(  # noqa: A001 - the firm name, as in gzip.open
     one. A killed process loses nothing with any of them.
     `retention` is applied in the background; by default nothing is deleted. States larger than `max_state_bytes` are
     refused. `base_bytes` limits the memory used to find what changed between saves.
-    `cipher` encrypts everything stored except names, times and sizes. None means the keys in $HOLDFAST_KEY, if it is
-    set. `redact` changes every text except names before it is stored: `holdfast.redaction.api_keys` or your own
-    function.
+    `cipher` encrypts all content: states, metadata and journals. Names, ids, statuses, times and sizes stay in plain
+    text (docs/how-to/encrypt.md). None means the keys in $HOLDFAST_KEY, if it is set. `redact` changes every text
+    except names before it is stored: `holdfast.redaction.api_keys` or your own function.
 
     >>> with open("memory:") as hf:
     ...     hf.thread("greeting").save({"messages": ["hello"]}).step

@@ -44,7 +44,7 @@ class RunObservation(Protocol):
         ...
 
     def calling(self, kind: CallKind, name: str | None, *, step: int, is_stream: bool) -> Observed:
-        """Observe a call in the block. `name` is the tool's name. A stream exits and enters again between chunks."""
+        """Observe a call in the block. `name` is the tool's name. A stream is left and entered again between chunks."""
         ...
 
     def left(self) -> None:

@@ -199,7 +199,7 @@ class _Running:
 
     def refused(self, error: BaseException) -> None:
         detach(self._token)
-        # A span that has ended is that of a claimed run whose caller was cancelled before it got the run.
+        # If the caller was cancelled after the claim, before it got the run, `claimed` has ended the span.
         if self._span.is_recording():
             _end(self._span, error)
 

@@ -247,7 +247,7 @@ class EraseResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PendingQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """A question that a run waits for: an answer, or the outcome of a call.
+    """An open question of a run: one that needs an answer, or one about the outcome of a call.
 
     `about` is "wait" for a question of `run.wait`, answered with `hf.answer`, or "in doubt" for a call to be settled
     with `hf.settle`. That includes a call that waits for permission; its effect has the status "asked". `effect` is its
