@@ -150,7 +150,7 @@ class Child:
             core = until_free(attempt, self.request.wait)
         context = self._parent.calls().context
         try:
-            # A claim of the parent by another worker, or a cancellation, may have missed the child.
+            # A claim of the parent by another process, or a cancellation, may have missed the child.
             context.lease.confirm()
             context.journal.poll(at_once=True)
             context.require_active()

@@ -136,7 +136,7 @@ class ClaimRequest:
             guards=checked_guards(guards),
         )
         self._terms = terms
-        self.wait: Final = terms.wait  # for how many seconds to try if another worker holds the run
+        self.wait: Final = terms.wait  # for how many seconds to try if another process holds the run
         self._start = start
         self._expect = expect
         self._above = above
@@ -167,7 +167,7 @@ class ClaimRequest:
 
     @contextmanager
     def observed(self) -> Generator[None]:
-        """Report the claim to the observer of the handle. Wraps all of entering, in the thread of the block."""
+        """Report the claim to the observer of the handle. Wraps `enter`, in the Python thread of the block."""
         observer = self.context.observer
         if observer is None:
             yield
@@ -186,7 +186,7 @@ class ClaimRequest:
             self._observation.left()
 
     def enter(self, *, can_await: bool) -> RunCore:
-        """Claim the run and load it. One attempt: LeaseHeld if another worker holds the run."""
+        """Claim the run and load it. One attempt: LeaseHeld if another process holds the run."""
         claimed: ClaimedRun | None = None
         observation = self._observation
         try:
@@ -228,7 +228,7 @@ class ClaimRequest:
     def claim(self) -> ClaimedRun:
         """Claim the run. Creates the thread and the run if there is none and the program passed a start.
 
-        LeaseHeld if another worker holds the run, or if its record is not the expected one; LimitReached if the limit
+        LeaseHeld if another process holds the run, or if its record is not the expected one; LimitReached if the limit
         of its handler does not allow it. NotFound if there is no run and no start. Incompatible if the program cannot
         resume it.
         """
@@ -339,7 +339,7 @@ class _Raced(Exception):
         self.conflict: Final = conflict
 
 
-# -- waiting for a run that another worker holds --------------------------------------------------------------------
+# -- waiting for a run that another process holds -------------------------------------------------------------------
 
 
 def until_free(attempt: Callable[[], RunCore], seconds: float) -> RunCore:

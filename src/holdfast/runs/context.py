@@ -124,7 +124,7 @@ class RunContext:
         return (replace(entry, topic=topic, result=result, ended_at=now()),)
 
     def require_held(self, *, to_ask: bool = False) -> None:
-        """HoldfastError if the run has ended, Waiting if it waits, LeaseLost if another worker may have it.
+        """HoldfastError if the run has ended, Waiting if it waits, LeaseLost if another process may have it.
 
         `to_ask` is whether the caller asks a question: that is allowed while the run waits for other questions, so that
         concurrent calls can all ask.

@@ -208,8 +208,9 @@ class RunCore:
         is_due = self._is_due(*context.events, "step")
         is_saved = not is_due and self._is_saved(calls)
         is_due = is_due or (not is_saved and self._is_due(*context.saved_events))
-        # Not before the recorded calls of later steps are repeated. A resume reads the journal from its end up to a
-        # call of a closed step: it would not find those before a call that was made again in this step.
+        # Not while recorded calls of later steps are still to be repeated. A resume reads the journal backwards to the
+        # newest entry of a closed step. If a call of this step was made again, its entry is newer than those calls:
+        # the resume would not find them.
         if is_due and not self._is_replaying and not context.journal.has_calls_after(self.step):
             write = self._prepare_checkpoint("running", "step")
         else:
@@ -510,7 +511,7 @@ class RunCore:
         try:
             journal.put_run(row)
         except (LeaseLost, StoreError):
-            # Another worker has the run, or the store cannot be reached: then the lease expires.
+            # Another process has the run, or the store cannot be reached: then the lease expires.
             if error is None:
                 raise
         self._end(row.status)

@@ -96,7 +96,7 @@ class Flusher:
             sleep(min(pause, WAIT_SECONDS))
 
     def _hand_over(self, queue: deque[tuple[float, HasPendingResult]], now: float) -> None:
-        """Give the results that are due to writers: a store that does not answer must not delay those of others."""
+        """Pass each result that is due to a writer: a store that does not answer must not delay other stores."""
         while queue and queue[0][0] <= now:
             journal = queue.popleft()[1]
             # Discarded before `pending_since` is read: a result that is added after that is queued again.

@@ -144,7 +144,7 @@ def unkeyed(identity: str, digest: bytes, occurrence: int) -> str:
 
 
 def escaped(name: str) -> str:
-    """A name as an identity: the characters that separate the parts of a key are encoded, and so are own names."""
+    """A name as an identity: encoded are the separators of keys, and the start of a name like one of Holdfast's own."""
     name = name.replace("%", "%25").replace(KEY_SEPARATOR, "%2F").replace(DIGEST_SEPARATOR, "%23")
     is_own = name.startswith("run.") or name.partition(" ")[0] == "model"
     return f"%{ord(name[0]):02X}{name[1:]}" if is_own else name

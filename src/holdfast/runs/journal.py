@@ -154,7 +154,7 @@ class Journal(OpenEntries):
         )
 
     def write(self, row: Entry, *with_it: Entry, claim: _Expected = None) -> Entry:
-        """Write an entry durably, with those that wait for a write. LeaseLost if another worker has the run.
+        """Write an entry durably, with those that wait for a write. LeaseLost if another process has the run.
 
         With `claim`, the entry claims its act. ActHeld if that is claimed by another entry than the one in `claim`.
         """
@@ -520,14 +520,14 @@ class Journal(OpenEntries):
                 return written
 
     def _lost_error(self, row: Entry, lost: LeaseLost) -> LeaseLost:
-        """The error of a call that ended after this worker lost the run. Its result is kept for a person to see."""
+        """The error of a call that ended after this process lost the run. Its result is kept for a person to see."""
         if row.kind not in CALLS or row.status == "not_done":
             return lost  # nothing was done that a person would look for
         number = self._post_late_result(row)
         kept = "could not be kept" if number is None else f"is kept as call {number}, with status 'late'"
         return LeaseLost(
-            f"{row.name} was called, and this worker lost the run before its result was recorded; {consequence(row)}. "
-            f"The result {kept}. This worker does nothing more; call hf.run again to resume the run."
+            f"{row.name} was called, and this process lost the run before its result was recorded; {consequence(row)}. "
+            f"The result {kept}. This process does nothing more; call hf.run again to resume the run."
         )
 
     def _post_late_result(self, row: Entry) -> int | None:

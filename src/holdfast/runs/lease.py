@@ -46,7 +46,7 @@ class Lease:
     def __init__(self, store: Store, row: RunRow, seconds: float, taken_at: float, parent: Lease | None = None) -> None:
         """`taken_at` is the local time before the claim: the store may have counted from then.
 
-        `parent` is the lease of the run's parent. Without it, this lease is lost too.
+        `parent` is the lease of the run's parent. If it is lost, so is this lease.
         """
         self.row = row
         self.fence = row.fence  # 0 in a forked child: the store refuses its writes
@@ -74,8 +74,8 @@ class Lease:
         if not self._lost and local_seconds() <= self._stop_at:
             return
         if not self._lost:
-            # The store was away, or the machine slept. Renewing finds out whether another worker has the run. If this
-            # worker gave up instead, a renewal that is under way could still keep all others out.
+            # The store was away, or the machine slept. Renewing finds out whether another process has the run. If this
+            # process gave up instead, a renewal that is under way could still keep all others out.
             margin = self.seconds * _MARGIN
             left = self._stop_at + margin - local_seconds()
             with suppress(LeaseLost, StoreError, Closed):
@@ -87,7 +87,7 @@ class Lease:
             )
         if self._lost or local_seconds() > self._stop_at:
             raise LeaseLost(
-                "this worker could not renew its lease, and another worker may hold the run. This worker does nothing "
+                "this process could not renew its lease, and another one may hold the run. This process does nothing "
                 "more; recorded calls are kept. Call hf.run again to resume the run."
             )
 
@@ -97,11 +97,11 @@ class Lease:
         return self._done.is_set()
 
     def must_stop(self) -> bool:
-        """Whether this worker must not act now. Asks no store."""
+        """Whether this process must not act now. Asks no store."""
         return self._lost or local_seconds() > self._stop_at
 
     def confirm(self) -> None:
-        """Renew the lease now. LeaseLost if another worker has the run."""
+        """Renew the lease now. LeaseLost if another process has the run."""
         try:
             self._renew()
         except LeaseLost:
@@ -118,7 +118,7 @@ class Lease:
         return Deadline(self.row.clock, read + math.ceil(ahead * 1000), now() + math.ceil(seconds * 1_000_000))
 
     def lose(self) -> None:
-        """Note that another worker has the run."""
+        """Note that another process has the run."""
         self._lost = True
 
     def give_up(self) -> None:
@@ -173,7 +173,7 @@ class Lease:
                 self._lost = True
                 return
             except StoreError:
-                # Locked or restarting: try again. `check` stops the worker if that lasts too long.
+                # Locked or restarting: try again. `check` stops the run if that lasts too long.
                 self.is_renewal_failing = True
                 pause = self.seconds * _RETRY_AFTER
             else:
@@ -182,7 +182,7 @@ class Lease:
 
     def _renew(self, within: float | None = None) -> None:
         if self._parent is not None and self._parent._lost:
-            raise LeaseLost("another worker holds the parent of this run, so this worker does nothing more")
+            raise LeaseLost("another process holds the parent of this run, so this process does nothing more")
         before = local_seconds()
         limit = before + (self.seconds * _ANSWERED_WITHIN if within is None else within)
         unstored_progress = self.unstored_progress

@@ -26,7 +26,7 @@ from holdfast.types import Effect, InterruptedRun, RunInfo, StuckRun
 
 
 def effects_of(store: Store, thread: ThreadRow) -> list[Effect]:
-    """The calls in the journal of a thread, oldest first."""
+    """The journal of a thread, oldest first, without the writes of frameworks."""
     return [effect_of(row) for row in scan.entries(store, thread.position.thread) if row.kind != "write"]
 
 

@@ -27,7 +27,7 @@ from holdfast.types import Effect
 def undo(
     store: Store, tools: Tools, thread: ThreadRow, to: CheckpointRow, namespace: str, redaction: Redaction
 ) -> list[Effect]:
-    """Undo the calls of a thread and its children after a checkpoint, newest first; return the entries of that.
+    """Undo the calls of a thread and its children after a checkpoint, newest first; return the entries that record it.
 
     Conflict, with nothing undone, if an irreversible call has no `undo` or is in doubt, or if a process holds the run.
     Idempotent calls without `undo`, and calls that were given up, stay as they are. After a crash, call it again to

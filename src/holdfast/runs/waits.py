@@ -62,7 +62,7 @@ def wait(context: RunContext, name: str, payload: Any, timeout: float | None, ke
         known = replace(known, call=msgpack.encode(recorded), topic=question_topic(name))
     while known.status == "asked":
         journal.flush()  # reads and failures from before the question
-        last = journal.last  # before the look, so that a later answer prevents the suspension
+        last = journal.last  # read before the answers, so that an answer posted in between prevents the suspension
         rows = () if known.topic is None else scan.entries(store, run.thread, run.closed, known.topic)
         answer = _unused_answer(rows, run)
         if answer is not None:

@@ -134,7 +134,7 @@ class Watch:
         """Count a model call. For model calls that are made inside this block, it is the outer call.
 
         Python threads of a pool do not inherit the context. For their calls, the call that the main thread is in counts
-        as the outer call. If it is not, the only effect is that they do not wait for it.
+        as the outer call. If that is wrong, the only effect is that they do not wait for that call.
         """
         outer = _current.get()
         while outer is not None and outer.watch is not self:
