@@ -1,6 +1,7 @@
 """The read model: what a store contains, for command lines, pages, exporters and your own tools.
 
-Functions take a handle, read, and return records without terminal or HTML code. No function here changes a store.
+Functions take a handle, read, and return records without terminal or HTML code. They do not change stored data.
+`checkup` increments a counter of the store, to test a write.
 
 Every view shows the readable part of a damaged store. Its `lost` has a message about each record that could not be
 read; `holdfast verify` lists all damage, and `holdfast repair` copies the readable part into a new store. `Damaged` is

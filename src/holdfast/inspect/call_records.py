@@ -72,7 +72,7 @@ def question_of(store: Store, run: RunRow) -> Entry | None:
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """One recorded call, without its arguments and its result. `kind` is its effect class, or "wait", "child", "undo".
+    """One recorded call, without its arguments and its result. `kind` is its effect kind, or "wait", "child", "undo".
 
     `seconds` is its duration, None if it has not ended. `attempt` is the fence of the claim that made it: calls of one
     step with different values were made by different processes. `replayed` is True if the call was not made but

@@ -98,7 +98,7 @@ def owner_of(store: Store, name: str) -> str:
 def is_part(store: Store, row: ThreadRow, asked: str) -> bool:
     """Whether a thread belongs to that of a graph, which is shown in its place: its tool calls, or a subgraph.
 
-    It is shown if a name that is asked for says so.
+    False if `asked`, the text that the reader looks for in names, has the marker of such threads.
     """
     if row.name.endswith(TOOLS):
         return TOOLS not in asked and owner_of(store, row.name) != row.name
@@ -348,5 +348,5 @@ def _entries(store: Store, number: int, id: str | None) -> list[Entry]:
 
 def _content(entry: Entry) -> list[Any]:
     found = msgpack.decode(entry.result) if entry.result else []
-    # A value may lack messages that its checkpoint has; which these are is in the rest of its item.
+    # A value omits messages that its checkpoint has; the rest of its item, left out here, says which.
     return [each[:3] for each in found] if type(found) is list else []

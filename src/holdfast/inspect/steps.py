@@ -133,8 +133,8 @@ def stories(
 ) -> dict[int, StepStory]:
     """Return the stories of steps, given newest first, by their seqs. States are read for so many seconds.
 
-    `redacted` is applied to each message, and to other texts of users, before they are cut. `known` are the messages
-    of earlier calls by the ids of their checkpoints, which never change. The next call adds those that are missing.
+    `redacted` is applied to each message, and to other texts of users, before they are cut. `known` has the
+    messages found so far, by the ids of their checkpoints, which never change. Messages that are found now are added.
     """
     deadline = time.monotonic() + seconds
     known = {} if known is None else known

@@ -162,7 +162,7 @@ class Totalling(Protocol):
 
 
 class StoreSettings(NamedTuple):
-    """The settings that decide whether acknowledged writes survive a power failure, and whether they are right."""
+    """The settings that decide whether acknowledged writes survive a power failure. `are_right`: they do."""
 
     are_right: bool
     shown: str

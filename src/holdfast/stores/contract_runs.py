@@ -88,7 +88,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     status: Status
     fence: int  # grows with every claim, and when another process queues or ends the run
     attempt: int = 0
-    tried_at: int = 0  # when the first attempt since the run last waited claimed it
+    tried_at: int = 0  # when the run was claimed for its first attempt since it last waited
     reason: str | None = None
     owner: Owner | None = None
     clock: str = ""

@@ -13,7 +13,7 @@ from holdfast.stores.sql.transaction import Query, Row, Transaction
 
 # A blob's pieces are keyed by `blob_no << _PIECE_BITS | index`.
 _PIECE_BITS: Final = 24
-# A blob that another commit stores is visible in the next round, unless it was swept. That hardly happens twice.
+# A blob that another commit has just stored is visible in the next round. Only a sweep in between needs another round.
 _ROUNDS: Final = 20
 
 
