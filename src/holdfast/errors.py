@@ -157,9 +157,10 @@ class CallFailed(HoldfastError):
 
 
 class CallTimedOut(HoldfastError):
-    """A tool took longer than its `timeout`. An async function was cancelled. A sync function continues in its thread.
+    """A tool took longer than its `timeout`.
 
-    Not a `TimeoutError`: a tool may raise that itself, and `not_done=` may then say that nothing happened.
+    An async function was cancelled. A sync function continues in its Python thread. Not a
+    `TimeoutError`: a tool may raise that itself, and `not_done=` may then say that nothing happened.
     """
 
 

@@ -1,4 +1,4 @@
-"""A time limit for the store calls of one thread."""
+"""A time limit for the store calls of one Python thread."""
 
 from __future__ import annotations
 
@@ -34,5 +34,5 @@ class TimeLimit:
 
 
 def is_exhausted() -> bool:
-    """Whether a limit of the calling thread is over."""
+    """Whether a limit of the calling Python thread is over."""
     return any(is_over() for is_over in _limits.stack)

@@ -328,7 +328,7 @@ def test_two_sleeps_at_once_are_not_told_to_pass_a_key() -> None:
     message = _refusal(keys, "run.sleep", None, None)
     assert (
         message
-        == "the run sleeps already, in another thread or task; this sleep was not started. Sleep once at a time."
+        == "the run sleeps already, in another Python thread or task; this sleep was not started. Sleep once at a time."
     )
 
 

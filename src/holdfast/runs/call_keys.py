@@ -22,7 +22,7 @@ _UNKEYED_IN_HOOK: Final = (
     "run.sleep takes no key=: sleep in the block."
 )
 _SLEEPS_ALREADY: Final = (
-    "the run sleeps already, in another thread or task; this sleep was not started. Sleep once at a time."
+    "the run sleeps already, in another Python thread or task; this sleep was not started. Sleep once at a time."
 )
 
 
@@ -158,7 +158,7 @@ class CallKeys:
             self._require_none_under_way(what, except_prefix)
 
     def end(self) -> None:
-        """Refuse further calls because the block ends, and wait for those of other threads."""
+        """Refuse further calls because the block ends, and wait for those of other Python threads."""
         with self._lock:
             self._closed = "the block of this run is ending; nothing was called. Make all calls before it ends."
             while self._is_in_another_thread():
@@ -175,9 +175,10 @@ class CallKeys:
         """Start a call. Return its key, and a function that undoes the start.
 
         InvalidArgument if a replay could not distinguish the call from another one.
+
         `digest` is of the arguments as they are recorded. `exact` is of the arguments before redaction, if that changed
-        them. `caller` is the thread or task that makes the call, or MAIN_CALLER; None if the order of calls does not
-        matter. `can_be_left` is for streams: their end may not be reported, so they do not count as under way.
+        them. `caller` is the Python thread or task that makes the call, or MAIN_CALLER; None if the order of calls does
+        not matter. `can_be_left` is for streams: their end may not be reported, so they do not count as under way.
         """
         if key is not None and (type(key) is not str or not key):
             raise InvalidArgument("the key of a call must be a non-empty string; nothing was called")
@@ -235,8 +236,8 @@ class CallKeys:
             if identity == SLEEP:
                 raise InvalidArgument(_SLEEPS_ALREADY)
             raise InvalidArgument(
-                f"{shown(identity)} is called with the same arguments by several threads or tasks, and after a crash a "
-                "replay could not tell these calls apart; nothing was called. Pass key= to each of them."
+                f"{shown(identity)} is called with the same arguments by several Python threads or tasks, and after a "
+                "crash a replay could not tell these calls apart; nothing was called. Pass key= to each of them."
             )
         all_exact = self._exact
         if all_exact.setdefault(count_key, exact) != exact:

@@ -441,7 +441,7 @@ class RunCore:
             self._end("halted")
 
     def end_calls(self) -> None:
-        """Wait for the calls of other threads, which cannot be stopped, before the block of a sync run is left.
+        """Wait for the calls of other Python threads, which cannot be stopped, before the block of a sync run is left.
 
         If this is interrupted, the run is not released, and its lease expires.
         """

@@ -41,7 +41,7 @@ class CurrentCall(msgspec.Struct, frozen=True):
     key: str | None
     attempt: int
     make_key: Callable[[], str]
-    thread: int  # the number of its thread
+    thread: int  # the number of the thread of its run
     entry: Entry  # of this try, in the journal of the thread: calls of the function record its place
 
     @property
@@ -165,7 +165,7 @@ def advance(call: Call, result: Any = None, error: BaseException | None = None) 
 
 
 def drive(call: Call) -> Any:
-    """Make a call in this thread and return its result."""
+    """Make a call in this Python thread and return its result."""
     try:
         invocation = call.send(None)
         while True:
@@ -228,7 +228,7 @@ def still_running(what: Invocation) -> str:
 
 
 def _within(seconds: float, what: Invocation) -> Any:
-    """Call a function in its own thread and wait at most so many seconds."""
+    """Call a function in its own Python thread and wait at most so many seconds."""
     outcome: list[tuple[Any, BaseException | None]] = []
     context = contextvars.copy_context()
 

@@ -80,7 +80,7 @@ class Activity:
         self._write_failed_at: float | None = None
 
     def look(self) -> None:
-        """Note that the loop in this thread is about to look at the store."""
+        """Note that the loop in this Python thread is about to look at the store."""
         self._look(threading.get_ident())
 
     def _look(self, loop: int) -> None:
@@ -98,7 +98,7 @@ class Activity:
             self._write_failed_at = None if is_well else time.monotonic()
 
     def end(self) -> None:
-        """Note that the loop in this thread has ended."""
+        """Note that the loop in this Python thread has ended."""
         with self._lock:
             self._looks.pop(threading.get_ident(), None)
 

@@ -15,7 +15,7 @@ class Announcing(Protocol):
     """A store that can announce new work, so that an idle worker need not wait for its next poll."""
 
     def listen(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call `wake`, in another thread, whenever a run of this namespace may have been queued.
+        """Call `wake`, in another Python thread, whenever a run of this namespace may have been queued.
 
         Returns a function that stops the calls. Calls may be missing, late or without cause, so no caller may depend on
         them. If the store cannot listen, it raises no error and never calls `wake`.

@@ -383,7 +383,7 @@ head_protected = _error(
 )
 in_signal_handler = _error(
     Busy,
-    "a signal handler used the store while it interrupted a call of the same thread; nothing was stored. "
+    "a signal handler used the store while it interrupted a call of the same Python thread; nothing was stored. "
     "Set a flag in the handler and save later.",
 )
 cells_exist = _error(InvalidArgument, "log {} already has cells at {}; nothing was stored")

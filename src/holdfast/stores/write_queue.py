@@ -30,7 +30,7 @@ _TRY: Final = fcntl.LOCK_EX | fcntl.LOCK_NB
 
 # -- group commit: concurrent writers share one sync -------------------------------------------------------------------
 #
-# A caller that arrives while no batch is being written becomes the leader and writes at once, on its own thread.
+# A caller that arrives while no batch is being written becomes the leader and writes at once, on its own Python thread.
 # Callers that arrive meanwhile are queued. A leader that is done promotes the first in the queue, which writes for
 # all that are queued by then. So a single writer pays for one uncontended lock, and N waiting writers share the cost
 # of one sync.
@@ -90,7 +90,7 @@ class GroupCommit(Generic[Write, Answer]):
     def submit(self, write: Write) -> Answer:
         """Run the write, alone or in a batch; return or raise the result that `run_batch` set for it.
 
-        `Busy` in a signal handler that interrupted a call of the same thread, because it would wait for itself forever.
+        `Busy` in a signal handler that interrupted a call of the same Python thread: it would wait for itself forever.
         """
         caller = threading.get_ident()
         if caller in self._inside:
