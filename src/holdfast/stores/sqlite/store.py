@@ -18,7 +18,7 @@ from holdfast.stores.abilities import StoreSettings
 from holdfast.stores.contract_runs import Clock
 from holdfast.stores.sql.store import SQLStore
 from holdfast.stores.sql.transaction import Transaction
-from holdfast.stores.sqlite import backup
+from holdfast.stores.sqlite import backup, schema
 from holdfast.stores.sqlite.connection import OLDEST_SQLITE, PAGE_SIZE, Durability, opening
 from holdfast.stores.sqlite.failures import FAILURES, translate
 from holdfast.stores.sqlite.rebuild import rebuild
@@ -30,14 +30,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _VACUUM_PAGES: Final = 256  # as in the statement `vacuum`
-_SETTINGS: Final = {
-    "journal_mode": "PRAGMA journal_mode",
-    "synchronous": "PRAGMA synchronous",
-    "secure_delete": "PRAGMA secure_delete",
-    "fullfsync": "PRAGMA fullfsync",
-    "auto_vacuum": "PRAGMA auto_vacuum",
-    "page_size": "PRAGMA page_size",
-}
+_SETTINGS: Final = ("journal_mode", "synchronous", "secure_delete", "fullfsync", "auto_vacuum", "page_size")
 _SYNCHRONOUS: Final = ("OFF", "NORMAL", "FULL", "EXTRA")
 
 
@@ -171,7 +164,7 @@ class SQLiteStore(SQLStore[Writer]):
 
 
 def _settings(tx: SQLiteTransaction) -> dict[str, Any]:
-    return {name: tx.connection.execute(query).fetchone()[0] for name, query in _SETTINGS.items()}
+    return {name: schema.pragma(tx.connection, name) for name in _SETTINGS}
 
 
 def _vacuum(tx: Transaction) -> bool:
