@@ -43,12 +43,8 @@ def clear(tx: Transaction, thread: int) -> bool:
     found = lock_threads(tx, [thread])[0].get(thread)
     if found is None or found.name is not None:
         return False
-    forks, checkpoints, merged, entry, move = tx.ask(
-        ("forks", (thread,)),
-        ("oldest_checkpoints", (thread, ROWS)),
-        ("oldest_segments", (thread, ROWS)),
-        ("some_entry", (thread,)),
-        ("some_move", (thread,)),
+    forks, checkpoints, merged = tx.ask(
+        ("forks", (thread,)), ("oldest_checkpoints", (thread, ROWS)), ("oldest_segments", (thread, ROWS))
     )
     used = bool(active_forks(tx, thread, forks))
     if checkpoints:
@@ -57,9 +53,7 @@ def clear(tx: Transaction, thread: int) -> bool:
             tx.put("move_cells", *ends)
         tx.put("delete_checkpoints", *ends)
         return True
-    if entry or move:
-        tx.put("delete_entries", thread, ROWS)
-        tx.put("delete_moves", thread, ROWS)
+    if any(tx.ask(("delete_entries", (thread, ROWS)), ("delete_moves", (thread, ROWS)))):
         return True
     if merged:
         if not used:
