@@ -161,13 +161,9 @@ def _sources(tx: Transaction, thread: int, horizon: int) -> Iterator[tuple[Sourc
         return
     low, high = key(thread, 1), key(thread, min(horizon, MAX_SEQ))
     last = min(high, key(thread, found.last))
-    commits = ((seq, Source(row_key, seq, False), cells) for row_key, seq, cells in _commits(tx, low, high, last))
-    merged = (
-        (first, Source(row_key, first, True), cells)
-        for row_key, first, cells in _pages(tx, "segments_until", low, high)
-    )
-    for _, source, cells in heapq.merge(commits, merged, key=_order):
-        yield source, cells
+    commits = ((Source(row_key, seq, False), cells) for row_key, seq, cells in _commits(tx, low, high, last))
+    merged = ((Source(row_key, seq, True), cells) for row_key, seq, cells in _pages(tx, "segments_until", low, high))
+    yield from heapq.merge(commits, merged, key=_first_commit)
 
 
 def _commits(tx: Transaction, low: int, high: int, last: int) -> Iterator[Row]:
@@ -183,8 +179,8 @@ def _pages(tx: Transaction, name: str, low: int, high: int) -> Iterator[Row]:
     return in_order(lambda first: tx.rows(name, first, high, _READ), low)
 
 
-def _order(row: tuple[int, Source, bytes | None]) -> int:
-    return row[0]
+def _first_commit(found: tuple[Source, bytes | None]) -> int:
+    return found[0].first
 
 
 def _read(tx: Transaction, group: Sequence[Source]) -> list[bytes | None]:
