@@ -24,7 +24,7 @@ EXECUTE = {"execute", "executemany", "executescript"}
 # are the others, each looked at: module and text, and where the names in them come from.
 PRAGMAS = {
     ("stores.sqlite.connection", "f'PRAGMA {name} = {value}'"),  # a table of settings in the module
-    ("stores.sqlite.connection", "f'PRAGMA {name}'"),  # the same table, and literals
+    ("stores.sqlite.schema", "f'PRAGMA {name}'"),  # tables of settings in the modules next to it, and literals
 }
 
 # Modules that import a name from a variable: module and call. No name comes from stored data.

@@ -84,20 +84,15 @@ class DirectoryStore(LogStore):
         wall: Callable[[], int] | None = None,
         number: Callable[[], int] = new_number,
     ) -> None:
-        self._path = os.path.realpath(path)
+        self.path = os.path.realpath(path)  # see `BackingUp`
         self._busy_timeout = busy_timeout
-        self._folder = Folder(self._path, namespace, durability, busy_timeout)
-        open_root(self._path, sync=self._folder.sync)
-        super().__init__(self._folder, self._path, clock=clock, wall=wall, number=number)
-
-    @property
-    def path(self) -> str:
-        """See `BackingUp`."""
-        return self._path
+        self._folder = Folder(self.path, namespace, durability, busy_timeout)
+        open_root(self.path, sync=self._folder.sync)
+        super().__init__(self._folder, self.path, clock=clock, wall=wall, number=number)
 
     def backup(self, path: str, progress: Callable[[int, int], None] | None = None) -> int:
         """See `BackingUp`."""
-        return backup.copy(self._path, path, self._turn_of, progress)
+        return backup.copy(self.path, path, self._turn_of, progress)
 
     def settings(self) -> StoreSettings:
         """See `Configured`."""

@@ -237,7 +237,7 @@ def _count_claim(tx: Transaction, limit: ClaimLimit, thread: int) -> None:
     stored = tx.rows("lock_limit", *at)  # other claims for the handler wait here, and count this one
     clock = tx.clock()
     if limit.held is not None:
-        handler_limits.require_slot(limit, map(read_run, tx.rows("running", *at)), thread, clock)
+        handler_limits.require_slot(limit, map(read_run, tx.rows("running", *at, b"running")), thread, clock)
     window = handler_limits.next_window(limit, stored[0][0] if stored else None, clock, tx.wall())
     if window is not None:
         tx.put("put_limit", *at, window)

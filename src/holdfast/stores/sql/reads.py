@@ -359,29 +359,27 @@ def missing(number: int, seq: int) -> Damaged:
 
 def cells(tx: Transaction, spans: Sequence[Span]) -> list[Cells]:
     queries: list[Query] = []
-    owners: list[tuple[int, segments.Wanted]] = []
+    wanted: dict[int, segments.Wanted] = {}
     for number, own in segments.by_thread(spans).items():
-        wanted = segments.Wanted(own)
-        queries.append(("thread_by_number", (number if 1 <= number <= MAX_THREAD else 0,)))
-        owners.append((number, wanted))
-        if 1 <= number <= MAX_THREAD:
-            for first, last in wanted.commits():
-                ends = number << SEQ_BITS | first, number << SEQ_BITS | last
-                queries += [("cells", ends), ("segments", ends)]
-                owners += [(number, wanted)] * 2
+        if not 1 <= number <= MAX_THREAD:
+            raise rules.cells_lost(number)
+        wanted[number] = segments.Wanted(own)
+        queries.append(("thread_by_number", (number,)))
+        for first, last in wanted[number].commits():
+            ends = number << SEQ_BITS | first, number << SEQ_BITS | last
+            queries += [("cells", ends), ("segments", ends)]
     try:
         answers = tx.ask(*queries)
     except Damaged:
         answers = _cells_apart(tx, queries)
-    pieces: dict[int, segments.ByLog] = {}
-    for (name, _), (number, wanted), found in zip(queries, owners, answers, strict=True):
+    for (name, args), found in zip(queries, answers, strict=True):
         if name != "thread_by_number":
-            wanted.add(found)
+            wanted[args[0] >> SEQ_BITS].add(found)
         elif not found or read_thread(found[0]).namespace != tx.namespace:
-            raise rules.cells_lost(number)
-    for number, wanted in owners:
-        if number not in pieces:
-            pieces[number] = wanted.pieces()
+            raise rules.cells_lost(args[0])
+    pieces: dict[int, segments.ByLog] = {}
+    for number, held in wanted.items():
+        pieces[number] = held.pieces()
     return segments.assemble(spans, pieces)
 
 

@@ -43,12 +43,8 @@ def clear(tx: Transaction, thread: int) -> bool:
     found = lock_threads(tx, [thread])[0].get(thread)
     if found is None or found.name is not None:
         return False
-    forks, checkpoints, merged, entry, move = tx.ask(
-        ("forks", (thread,)),
-        ("oldest_checkpoints", (thread, ROWS)),
-        ("oldest_segments", (thread, ROWS)),
-        ("some_entry", (thread,)),
-        ("some_move", (thread,)),
+    forks, checkpoints, merged = tx.ask(
+        ("forks", (thread,)), ("oldest_checkpoints", (thread, ROWS)), ("oldest_segments", (thread, ROWS))
     )
     used = bool(active_forks(tx, thread, forks))
     if checkpoints:
@@ -57,9 +53,7 @@ def clear(tx: Transaction, thread: int) -> bool:
             tx.put("move_cells", *ends)
         tx.put("delete_checkpoints", *ends)
         return True
-    if entry or move:
-        tx.put("delete_entries", thread, ROWS)
-        tx.put("delete_moves", thread, ROWS)
+    if any(tx.ask(("delete_entries", (thread, ROWS)), ("delete_moves", (thread, ROWS)))):
         return True
     if merged:
         if not used:
@@ -167,13 +161,9 @@ def _sources(tx: Transaction, thread: int, horizon: int) -> Iterator[tuple[Sourc
         return
     low, high = key(thread, 1), key(thread, min(horizon, MAX_SEQ))
     last = min(high, key(thread, found.last))
-    commits = ((seq, Source(row_key, seq, False), cells) for row_key, seq, cells in _commits(tx, low, high, last))
-    merged = (
-        (first, Source(row_key, first, True), cells)
-        for row_key, first, cells in _pages(tx, "segments_until", low, high)
-    )
-    for _, source, cells in heapq.merge(commits, merged, key=_order):
-        yield source, cells
+    commits = ((Source(row_key, seq, False), cells) for row_key, seq, cells in _commits(tx, low, high, last))
+    merged = ((Source(row_key, seq, True), cells) for row_key, seq, cells in _pages(tx, "segments_until", low, high))
+    yield from heapq.merge(commits, merged, key=_first_commit)
 
 
 def _commits(tx: Transaction, low: int, high: int, last: int) -> Iterator[Row]:
@@ -189,8 +179,8 @@ def _pages(tx: Transaction, name: str, low: int, high: int) -> Iterator[Row]:
     return in_order(lambda first: tx.rows(name, first, high, _READ), low)
 
 
-def _order(row: tuple[int, Source, bytes | None]) -> int:
-    return row[0]
+def _first_commit(found: tuple[Source, bytes | None]) -> int:
+    return found[0].first
 
 
 def _read(tx: Transaction, group: Sequence[Source]) -> list[bytes | None]:

@@ -82,7 +82,7 @@ def connect(path: str, durability: Durability, timeout: float, *, reading: bool 
             "user_version": schema.VERSION,
         }
         for name, wanted in expected.items():
-            found = _pragma(connection, name)
+            found = schema.pragma(connection, name)
             if found != wanted:
                 raise StoreError(
                     f"{path}: the SQLite setting {name} is {found!r} instead of {wanted!r}; the store was not opened"
@@ -111,11 +111,6 @@ def _connect(path: str, mode: Literal["ro", "rw", "ro&immutable=1"], timeout: fl
     # A blob whose type code was damaged to that of text is still returned as bytes, and checked like other blobs.
     connection.text_factory = bytes
     return connection
-
-
-def _pragma(connection: sqlite3.Connection, name: str) -> object:
-    row = connection.execute(f"PRAGMA {name}").fetchone()
-    return None if row is None else row[0]
 
 
 def _inspect(path: str) -> int:
@@ -166,7 +161,7 @@ def _recognise(path: str) -> None:
     try:
         # Otherwise SQLite rejects a file that is shorter than its header states, as during a checkpoint.
         connection.execute("PRAGMA writable_schema = ON")
-        _known_version(path, _pragma(connection, "application_id"), _pragma(connection, "user_version"))
+        _known_version(path, schema.pragma(connection, "application_id"), schema.pragma(connection, "user_version"))
     except FAILURES:
         # A store whose creation was interrupted may have no header yet. It has a gate, which is created first, and a
         # journal that rolls it back to nothing.
@@ -188,10 +183,10 @@ def _known_version(path: str, identity: object, version: object) -> int:
 def _version(path: str, mode: Literal["ro", "rw"]) -> int:
     connection = _connect(path, mode, 1.0)
     try:
-        identity = _pragma(connection, "application_id")
-        version = _pragma(connection, "user_version")
-        pages = _pragma(connection, "page_count")
-        journal = _pragma(connection, "journal_mode")
+        identity = schema.pragma(connection, "application_id")
+        version = schema.pragma(connection, "user_version")
+        pages = schema.pragma(connection, "page_count")
+        journal = schema.pragma(connection, "journal_mode")
     finally:
         connection.close()
     if pages == 0 and os.stat(path).st_size == 0:
@@ -211,7 +206,7 @@ def _prepare(path: str, gate: Gate, timeout: float) -> None:
             return
         connection = _connect(path, "rw", timeout)
         try:
-            version = _pragma(connection, "user_version")
+            version = schema.pragma(connection, "user_version")
             connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")
             connection.execute("PRAGMA synchronous = FULL")
             if isinstance(version, int) and version < schema.VERSION:

@@ -44,9 +44,9 @@ def rebuild(path: str, namespace: bytes) -> list[Problem]:
                 problems.append(Problem(None, (), what))
             elif space == namespace:
                 thread = _guess(row, space, name or seen.free_name(number))
-                if seen.has_run(number):
+                if number in seen.runs:
                     thread.add_run()
-                    thread.fence = seen.fence_of(number)
+                    _, thread.fence = seen.runs[number]
                 if _set_position(connection, thread):
                     problems += _put(connection, thread, is_named=name is not None)
                     seen.taken.add(thread.name or b"")
@@ -64,12 +64,13 @@ class _Seen:
     def __init__(self, connection: sqlite3.Connection, namespace: bytes) -> None:
         self._namespace = namespace
         self._indexed = _indexed(connection)
-        self._runs: dict[int, tuple[bytes, int | None]] = {}  # namespaces and fences
+        # The namespaces of runs, and the fences that they give to the records of their threads.
+        self.runs: dict[int, tuple[bytes, int | None]] = {}
         for row in _each(connection, "runs"):
             with suppress(Damaged):
                 run = read_run(row)
-                self._runs[run.thread] = row[1], fence_of(run)
-        self._spaces = {space for space, _ in self._indexed.values()} | {space for space, _ in self._runs.values()}
+                self.runs[run.thread] = row[1], fence_of(run)
+        self._spaces = {space for space, _ in self._indexed.values()} | {space for space, _ in self.runs.values()}
         for query in ("spaces_of_blobs", "spaces_of_keys"):
             self._spaces.update(space for (space,) in _each(connection, query))
         self.sound: list[tuple[Any, ...]] = []
@@ -108,18 +109,11 @@ class _Seen:
         found = (space, name) if _fits(space, name, digest) else self._indexed.get(number)
         if found is not None and (found[0] != self._namespace or found[1] not in self.taken):
             return found
-        if number in self._runs:
-            return self._runs[number][0], None
+        if number in self.runs:
+            return self.runs[number][0], None
         if space in self._spaces:
             return space, None
         return (self._namespace if self._spaces <= {self._namespace} else None), None
-
-    def has_run(self, number: int) -> bool:
-        return number in self._runs
-
-    def fence_of(self, number: int) -> int | None:
-        """The fence that the run of a thread gives to its record."""
-        return self._runs[number][1]
 
     def free_name(self, number: int) -> bytes:
         """An unused name for a thread that lost its name."""

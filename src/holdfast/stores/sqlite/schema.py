@@ -77,6 +77,12 @@ def create(connection: sqlite3.Connection, version: int = 0, *, to: int | None =
             connection.execute(statement)
 
 
+def pragma(connection: sqlite3.Connection, name: str) -> object:
+    """The value of a setting; None if SQLite does not know it."""
+    row = connection.execute(f"PRAGMA {name}").fetchone()
+    return None if row is None else row[0]
+
+
 def objects(connection: sqlite3.Connection) -> frozenset[bytes]:
     """The definitions of all tables, indexes, triggers and views in a database.
 
@@ -102,9 +108,7 @@ def restore(connection: sqlite3.Connection) -> None:
     """
     # Otherwise SQLite reads nothing from a file with a definition that it cannot parse.
     connection.execute("PRAGMA writable_schema = ON")
-    application = connection.execute("PRAGMA application_id").fetchone()
-    version = connection.execute("PRAGMA user_version").fetchone()
-    if (application, version) != ((APPLICATION_ID,), (VERSION,)):
+    if (pragma(connection, "application_id"), pragma(connection, "user_version")) != (APPLICATION_ID, VERSION):
         return
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as new:
         new.text_factory = bytes

@@ -18,7 +18,7 @@ from holdfast.stores.abilities import StoreSettings
 from holdfast.stores.contract_runs import Clock
 from holdfast.stores.sql.store import SQLStore
 from holdfast.stores.sql.transaction import Transaction
-from holdfast.stores.sqlite import backup
+from holdfast.stores.sqlite import backup, schema
 from holdfast.stores.sqlite.connection import OLDEST_SQLITE, PAGE_SIZE, Durability, opening
 from holdfast.stores.sqlite.failures import FAILURES, translate
 from holdfast.stores.sqlite.rebuild import rebuild
@@ -30,14 +30,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _VACUUM_PAGES: Final = 256  # as in the statement `vacuum`
-_SETTINGS: Final = {
-    "journal_mode": "PRAGMA journal_mode",
-    "synchronous": "PRAGMA synchronous",
-    "secure_delete": "PRAGMA secure_delete",
-    "fullfsync": "PRAGMA fullfsync",
-    "auto_vacuum": "PRAGMA auto_vacuum",
-    "page_size": "PRAGMA page_size",
-}
+_SETTINGS: Final = ("journal_mode", "synchronous", "secure_delete", "fullfsync", "auto_vacuum", "page_size")
 _SYNCHRONOUS: Final = ("OFF", "NORMAL", "FULL", "EXTRA")
 
 
@@ -66,12 +59,12 @@ class SQLiteStore(SQLStore[Writer]):
             oldest = ".".join(map(str, OLDEST_SQLITE))
             raise StoreError(f"SQLite {sqlite3.sqlite_version} is too old; install SQLite {oldest} or later")
         # The gate and the WAL are next to the file itself, so links must be resolved; abspath does not do that.
-        self._path = os.path.realpath(path)
+        self.path = os.path.realpath(path)  # see `BackingUp`
         self._namespace = rows.to_bytes(namespace)
         self._clock = clock or clocks.machine
         self._wall = wall or clocks.wall
-        self._readers = Readers(self._path, durability, busy_timeout)
-        self.writer = Writer(self._path, durability, busy_timeout, self._writing, upgrades=upgrades)
+        self._readers = Readers(self.path, durability, busy_timeout)
+        self.writer = Writer(self.path, durability, busy_timeout, self._writing, upgrades=upgrades)
         self._held = forksafe.HeldLocks()
         _stores.add(self)  # before there is a connection that a fork would have to wait for
         try:
@@ -94,11 +87,6 @@ class SQLiteStore(SQLStore[Writer]):
             continue
         self.writer.truncate_wal()
         return ()
-
-    @property
-    def path(self) -> str:
-        """See `BackingUp`."""
-        return self._path
 
     def backup(self, path: str, progress: Callable[[int, int], None] | None = None) -> int:
         """See `BackingUp`."""
@@ -137,7 +125,7 @@ class SQLiteStore(SQLStore[Writer]):
                 try:
                     reader.execute("BEGIN")
                     try:
-                        tx = SQLiteTransaction(reader, self._namespace, self._clock, self._wall, self._path)
+                        tx = SQLiteTransaction(reader, self._namespace, self._clock, self._wall, self.path)
                         return verb(tx, *args, **kwargs)
                     finally:
                         # It fails after an unreadable page. Then the pool does not reuse the connection.
@@ -146,7 +134,7 @@ class SQLiteStore(SQLStore[Writer]):
                 finally:
                     self._readers.give(reader)
         except FAILURES as error:
-            raise translate(error, self._path) from error
+            raise translate(error, self.path) from error
 
     def _writing(self, connection: sqlite3.Connection) -> SQLiteTransaction:
         return SQLiteTransaction(connection, self._namespace, self._clock, self._wall)
@@ -176,7 +164,7 @@ class SQLiteStore(SQLStore[Writer]):
 
 
 def _settings(tx: SQLiteTransaction) -> dict[str, Any]:
-    return {name: tx.connection.execute(query).fetchone()[0] for name, query in _SETTINGS.items()}
+    return {name: schema.pragma(tx.connection, name) for name in _SETTINGS}
 
 
 def _vacuum(tx: Transaction) -> bool:

@@ -53,10 +53,9 @@ class Writer:
         self._transaction = transaction
         self._tx: SQLiteTransaction
         self._path = path
-        self._durability: Durability = durability
         self._timeout = timeout
-        self._upgrades = upgrades
         self._gate = Gate(path, timeout)
+        self._open_file = partial(open_writer, path, durability, timeout, self._gate, upgrades=upgrades)
         self._written = 0
         self._file: tuple[int, int] | None = None
         # Makes the error of every call, if the store cannot be used any longer.
@@ -124,9 +123,7 @@ class Writer:
 
     def _connected(self) -> sqlite3.Connection:
         if self.connection is None:
-            self.connection = open_writer(
-                self._path, self._durability, self._timeout, self._gate, upgrades=self._upgrades
-            )
+            self.connection = self._open_file()
             self._tx = self._transaction(self.connection)
             self._file = self._identity()
             # What an earlier process left in the WAL counts as written since the last checkpoint.

@@ -1,9 +1,6 @@
 -- name: lock_run
 SELECT * FROM hf.run WHERE thread_no = $1 FOR UPDATE
 
--- name: running
-SELECT * FROM hf.run WHERE namespace = $1 AND status = 'running'::bytea AND handler = $2
-
 -- name: lock_limit
 INSERT INTO hf.claim_limit AS known (namespace, handler) VALUES ($1, $2)
 ON CONFLICT (namespace, handler) DO UPDATE SET claims = known.claims RETURNING claims

@@ -11,6 +11,9 @@ FROM hf.run {INDEXED BY run_by_status} LEFT JOIN hf.thread ON thread.thread_no =
 WHERE run.namespace = $1 AND run.status = $2 AND (run.updated_at, run.thread_no) > ($3::bigint, $4::bigint)
 ORDER BY run.updated_at, run.thread_no LIMIT $5
 
+-- name: running
+SELECT * FROM hf.run {INDEXED BY run_by_status} WHERE namespace = $1 AND handler = $2 AND status = $3
+
 -- name: queue
 SELECT run.*, thread.*
 FROM hf.run {INDEXED BY run_queue} LEFT JOIN hf.thread ON thread.thread_no = run.thread_no

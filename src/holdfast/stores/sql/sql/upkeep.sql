@@ -35,21 +35,17 @@ ORDER BY row_key LIMIT $2
 -- name: delete_segments
 DELETE FROM hf.segment WHERE row_key BETWEEN $1 AND $2
 
--- name: some_entry
-SELECT 1 FROM hf.entry WHERE row_key BETWEEN $1::bigint << 32 AND ($1::bigint << 32) + 4294967295 LIMIT 1
-
 -- name: delete_entries
 DELETE FROM hf.entry WHERE row_key IN (
     SELECT row_key FROM hf.entry WHERE row_key BETWEEN $1::bigint << 32 AND ($1::bigint << 32) + 4294967295
     ORDER BY row_key LIMIT $2)
-
--- name: some_move
-SELECT 1 FROM hf.move WHERE row_key BETWEEN $1::bigint << 32 AND ($1::bigint << 32) + 4294967295 LIMIT 1
+RETURNING row_key
 
 -- name: delete_moves
 DELETE FROM hf.move WHERE row_key IN (
     SELECT row_key FROM hf.move WHERE row_key BETWEEN $1::bigint << 32 AND ($1::bigint << 32) + 4294967295
     ORDER BY row_key LIMIT $2)
+RETURNING row_key
 
 -- name: changed_since_sweep
 -- The threads that changed since their last sweep. The state is a sum of checksums and the last seq, which change with

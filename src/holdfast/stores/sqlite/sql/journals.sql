@@ -3,9 +3,6 @@ SELECT run.*,
     (SELECT row_key FROM entry WHERE row_key BETWEEN ?1 << 32 AND ?1 << 32 | 0xffffffff ORDER BY row_key DESC LIMIT 1)
 FROM run WHERE thread_no = ?1
 
--- name: running
-SELECT * FROM run INDEXED BY run_by_status WHERE namespace = ?1 AND status = CAST('running' AS BLOB) AND handler = ?2
-
 -- name: lock_limit
 SELECT claims FROM claim_limit WHERE namespace = ?1 AND handler = ?2
 
