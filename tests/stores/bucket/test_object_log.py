@@ -137,6 +137,16 @@ def test_no_log_is_read_if_all_its_objects_are_young(tmp_path: Path) -> None:
     assert store.objects.requests["get"] == before
 
 
+def test_an_erasure_leaves_objects_alone_whose_bytes_were_removed(tmp_path: Path) -> None:
+    """They would never be old if each erasure wrote them again."""
+    store: Any = opened(tmp_path, grace=GRACE)
+    saved(store, "a", "x", "y", "z")
+    store._device.clean(scrub=True)
+    before = [(each.key, each.written) for each in store.objects.list(thread_key("a"))]
+    store._device.clean(scrub=True)
+    assert [(each.key, each.written) for each in store.objects.list(thread_key("a"))] == before
+
+
 def test_a_dropped_thread_stays_dropped_while_its_objects_are_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

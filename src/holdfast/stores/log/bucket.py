@@ -37,7 +37,7 @@ from holdfast.stores.log.objects import Found, Listed, Objects, Taken
 
 _PERIODS: Final = 2  # periods in a grace time: a writer relies only on blobs that were stored in its period
 _READERS: Final = 16  # logs that are read at the same time
-_SMALL: Final = 128  # bytes: an object that ends a log has only its first line
+_SMALL: Final = 128  # bytes: a stub, and an object that ends a log, has only its first line
 _ANY: Final = Version(0, 0, 0)  # of a blob that this turn has not read
 
 
@@ -209,7 +209,8 @@ class Bucket(Device):
             elif not others:  # it is deleted after all others, because a server deletes several in any order
                 return [newest.key]
         for each in others if scrub else ():
-            young = None if each.key in old else self.objects.get(each.key)
+            is_empty = each.size < _SMALL  # if it is a stub, it would never be old if each erasure wrote it again
+            young = None if is_empty or each.key in old else self.objects.get(each.key)
             if young is not None:
                 self.objects.put(each.key, stub(split(young.data, key)[0]))
         return old
