@@ -137,6 +137,12 @@ def _renamed_when_complete(url: str | os.PathLike[str], kind: str, path: str) ->
     try:
         yield f"dir:{part}" if kind == "dir" else part
         _require_unused(kind, path)
+        # SQLite does not report that it could not move the WAL into the file, because the commits are durable there.
+        if os.path.exists(f"{part}-wal") and os.path.getsize(f"{part}-wal"):
+            raise StoreError(
+                f"{path}: the new store could not be written completely; nothing was left at the path. Check that the "
+                "disk has space, then try again."
+            )
         try:
             os.rename(part, path)
             sync_folder(os.path.dirname(path))

@@ -5,14 +5,15 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import resource
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import holdfast
-from holdfast import Holdfast, HoldfastError, InvalidArgument
-from holdfast.errors import AlreadyExists
+from holdfast import Holdfast, HoldfastError, InvalidArgument, maintenance, urls
+from holdfast.errors import AlreadyExists, StoreError
 from holdfast.stores.contract import Span
 from holdfast.threads.scan import thread_named
 from holdfast.threads.strays import UsedCells
@@ -403,6 +404,34 @@ def test_a_repair_to_memory_is_refused_no_more_than_any(tmp_path: Path) -> None:
         fill(hf)
         assert hf.repair("memory:").ok  # it is lost at once, which is the caller's business
     assert holdfast.types.RepairResult is RepairResult
+
+
+def test_a_copy_that_does_not_fit_on_the_disk_is_not_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite moves the last pages from the WAL to the file when it is closed, and reports no error then."""
+    plain = urls.open_plain
+
+    def opened_on_a_full_disk(place: str, **options: Any) -> Any:
+        store = plain(place, **options)
+        close = store.close
+
+        def full() -> None:
+            limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (Path(place).stat().st_size, limits[1]))
+            try:
+                close()
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+        monkeypatch.setattr(store, "close", full)
+        return store
+
+    with opened("sqlite", tmp_path) as hf:
+        hf.thread("a").save({"x": random.Random(1).randbytes(100_000)})
+        monkeypatch.setattr(maintenance, "open_plain", opened_on_a_full_disk)
+        before = sorted(tmp_path.iterdir())
+        with pytest.raises(StoreError, match="space"):
+            hf.repair(address("sqlite", tmp_path, "new"))
+        assert sorted(tmp_path.iterdir()) == before
 
 
 def test_cells_are_not_stray_if_their_commit_is_found_after_a_reference() -> None:

@@ -137,6 +137,16 @@ def test_no_log_is_read_if_all_its_objects_are_young(tmp_path: Path) -> None:
     assert store.objects.requests["get"] == before
 
 
+def test_an_erasure_leaves_objects_alone_whose_bytes_were_removed(tmp_path: Path) -> None:
+    """They would never be old if each erasure wrote them again."""
+    store: Any = opened(tmp_path, grace=GRACE)
+    saved(store, "a", "x", "y", "z")
+    store._device.clean(scrub=True)
+    before = [(each.key, each.written) for each in store.objects.list(thread_key("a"))]
+    store._device.clean(scrub=True)
+    assert [(each.key, each.written) for each in store.objects.list(thread_key("a"))] == before
+
+
 def test_a_dropped_thread_stays_dropped_while_its_objects_are_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,13 +234,14 @@ def test_the_end_of_a_log_that_another_process_is_about_to_delete_is_left_to_it(
     """The first one has replaced it, and deletes it. Then another log starts, before the second one has finished."""
     store = opened(tmp_path, grace=GRACE)
     store.drop(saved(store, "a", "x").number)
-    start, micros = clocks.wall(), objects._micros
+    start, micros = [clocks.wall()], objects._micros
     age = int(2 * GRACE * 1_000_000)
-    # What has been written until now is old.
-    monkeypatch.setattr(objects, "_micros", lambda at: micros(at) - (age if micros(at) <= start else 0))
+    # What has been written until `start` is old.
+    monkeypatch.setattr(objects, "_micros", lambda at: micros(at) - (age if micros(at) <= start[-1] else 0))
     now = lambda: Clock("now", clocks.wall() // 1000)  # noqa: E731
     first, second = (opened(tmp_path, grace=GRACE, clock=now) for _ in range(2))
     first.reclaim()
+    start.append(clocks.wall())
     ends: list[str] = []
     lines: list[Line] = []
     get, delete = second.objects.get, first.objects.delete
@@ -251,6 +262,34 @@ def test_the_end_of_a_log_that_another_process_is_about_to_delete_is_left_to_it(
     monkeypatch.setattr(second.objects, "delete", later)
     second.reclaim()
     assert ends
+    assert [texts_of(opened(tmp_path, grace=GRACE), line.span()) for line in lines] == [[["y", "z"]]]
+
+
+def test_a_late_deletion_does_not_meet_a_log_that_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server carries it out after another process has deleted the rest of the log before."""
+    store = opened(tmp_path, grace=GRACE)
+    store.drop(saved(store, "a", "x", "y").number)
+    start, micros = clocks.wall(), objects._micros
+    age = int(2 * GRACE * 1_000_000)
+    # What has been written until now is old.
+    monkeypatch.setattr(objects, "_micros", lambda at: micros(at) - (age if micros(at) <= start else 0))
+    now = lambda: Clock("now", clocks.wall() // 1000)  # noqa: E731
+    first, second = (opened(tmp_path, grace=GRACE, clock=now) for _ in range(2))
+    lines: list[Line] = []
+    delete = first.objects.delete
+
+    def late(keys: Sequence[str]) -> None:
+        if not lines:
+            delete(keys)  # the answer is lost
+            second.reclaim()
+            second.reclaim()
+            lines.append(saved(store, "a", "y", "z"))
+        delete(keys)
+
+    monkeypatch.setattr(first.objects, "delete", late)
+    first.reclaim()
     assert [texts_of(opened(tmp_path, grace=GRACE), line.span()) for line in lines] == [[["y", "z"]]]
 
 

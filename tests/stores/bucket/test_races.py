@@ -385,6 +385,25 @@ def test_cells_that_a_drop_has_just_copied_for_a_fork_are_not_removed(
     assert texts_of(opened(tmp_path), origin.span()) == [["a", "b", "c"]]
 
 
+def test_a_clean_up_of_many_hours_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan that started before it is too old to append to the log of a fork."""
+    store: Any = opened(tmp_path)
+    origin = saved(store, "origin", "a b", "c")
+    Line(store, "fork").save("d", bases=[(origin.number, 1)], origins=[origin.number])
+    store.drop(origin.number)
+    clean, now, hours = store._device.clean, clocks.now, [0]
+
+    def slow(**options: Any) -> Any:
+        assert not hours[0], "it starts again"
+        hours[0] += 7
+        return clean(**options)
+
+    monkeypatch.setattr(clocks, "now", lambda: now() + hours[0] * 3_600_000)
+    monkeypatch.setattr(store._device, "clean", slow)
+    store.reclaim()
+    assert texts_of(opened(tmp_path), origin.span()) == [["a", "b", "c"]]
+
+
 def test_cells_of_a_thread_that_was_dropped_after_it_was_looked_at_are_kept_for_its_fork(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,3 +48,15 @@ def test_a_journal_entry_with_a_number_far_away_is_damage(
         other.sweep(line.number, Live((), FAR, frozenset()))
         with pytest.raises(Damaged):
             open_store().entries(line.number, after=0, limit=100, topic="m")
+
+
+@pytest.mark.parametrize("head", [1, 0])
+def test_a_last_checkpoint_far_away_is_damage(store: DirectoryStore, open_store: Open, path: Path, head: int) -> None:
+    line = saved(store, "a", "x")
+    log = log_of(path, "a")
+    forge(log, b"end", b'"last":1', b'"last":%d' % MUCH)
+    forge(log, b"end", b'"head":1', b'"head":%d' % head)
+    other = open_store()
+    with held_to(MEMORY):
+        assert list(other.check()) != []
+        other.sweep(line.number, Live((), FAR, frozenset()))

@@ -33,11 +33,11 @@ from holdfast.stores.log.device import (
     encoded,
 )
 from holdfast.stores.log.object_log import ObjectLog, Parts, end, number_in, split, stub
-from holdfast.stores.log.objects import Listed, Objects, Taken
+from holdfast.stores.log.objects import Found, Listed, Objects, Taken
 
 _PERIODS: Final = 2  # periods in a grace time: a writer relies only on blobs that were stored in its period
 _READERS: Final = 16  # logs that are read at the same time
-_SMALL: Final = 128  # bytes: an object that ends a log has only its first line
+_SMALL: Final = 128  # bytes: a stub, and an object that ends a log, has only its first line
 _ANY: Final = Version(0, 0, 0)  # of a blob that this turn has not read
 
 
@@ -200,25 +200,34 @@ class Bucket(Device):
         top, _ = split(found.data, key)
         if top.is_stub:  # newer objects were created after the listing, or are missing: it is not known what they need
             return []
-        if not top.log and not others:
-            # The thread was dropped. This object is deleted after all others, because a server deletes several in any
-            # order. The next log may soon have this number, so only the process that replaces the object here may
-            # delete it. If the object is young, another process has replaced it and is about to delete it.
-            if not self._is_old(found.version.changed):
-                return []
-            try:
-                self.objects.replace(newest.key, end(), found.version)
-            except Taken:
-                return []
-            return [newest.key]
         needed = {number for number, _ in top.parts}
         others = [each for each in others if number_in(each.key) not in needed]
         old = [each.key for each in others if self._is_old(each.written)]
+        if not top.log:  # the thread was dropped
+            if not self._is_renewed(newest.key, found):
+                old = []
+            elif not others:  # it is deleted after all others, because a server deletes several in any order
+                return [newest.key]
         for each in others if scrub else ():
-            young = None if each.key in old else self.objects.get(each.key)
+            is_empty = each.size < _SMALL  # if it is a stub, it would never be old if each erasure wrote it again
+            young = None if is_empty or each.key in old else self.objects.get(each.key)
             if young is not None:
                 self.objects.put(each.key, stub(split(young.data, key)[0]))
         return old
+
+    def _is_renewed(self, key: str, last: Found) -> bool:
+        """Make the object that ends a log young, if it is old. Then this process may delete objects of the log.
+
+        The next log with the key starts at 1 after that object was deleted, too. A deletion of this process may arrive
+        late, and must not meet that log. If the object is young, another process may be about to delete it.
+        """
+        if not self._is_old(last.version.changed):
+            return False
+        try:
+            self.objects.replace(key, end(), last.version)
+        except Taken:
+            return False
+        return True
 
     def _is_old(self, written: int) -> bool:
         """Whether an object was old when this turn started."""

@@ -239,10 +239,19 @@ class CompactVerbs(LogVerbs):
 
     # -- everything -------------------------------------------------------------------------------------------------
 
-    @maintain
     def reclaim(self, *, scrub: bool = False) -> tuple[str, ...]:
         """Remove what a crash left of rewrites and drops, and threads that no fork needs any longer."""
-        left = self._space.device.clean(scrub=scrub)
+        left = [*self._clean(scrub), *self._remove_unneeded(scrub)]
+        return (*left, rules.BEYOND_FILES) if scrub else ()
+
+    @maintain
+    def _clean(self, scrub: bool) -> list[str]:
+        # In a turn of its own: it may take so long that a plan which started before it is too old to append to a log.
+        return self._space.device.clean(scrub=scrub)
+
+    @maintain
+    def _remove_unneeded(self, scrub: bool) -> list[str]:
+        left: list[str] = []
         for found in self._space.everything():
             try:
                 self._reclaim(found)
@@ -257,7 +266,7 @@ class CompactVerbs(LogVerbs):
             self._space.remove_numbers(threads)
             if self._hints is not None:
                 self._hints.mend()
-        return (*left, rules.BEYOND_FILES) if scrub else ()
+        return left
 
     def _reclaim(self, found: ThreadLog) -> None:
         number, key = found.thread.number, dropped_key(found.thread.number)

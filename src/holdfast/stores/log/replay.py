@@ -281,7 +281,9 @@ class ReplayedThread:
         self.number, self.groups = end.number, end.group
         self._apply(group)
         self.newest_entry = max(self.newest_entry, end.entry)
-        if end.at is not None:
+        if end.at is not None and not (end.at.head or self.is_gone):  # its `last` was not compared with the bytes
+            self._distrust(Damage(self.path, start, stop - start))
+        elif end.at is not None:
             self.record = end.at
             self.doubts.pop(POSITION, None)
         if bad:
