@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Happened, Never, Run, ToolNotDone
+from holdfast import Happened, Never, NotDone, Run, ToolNotDone
 from tests.runs.conftest import Crash, World
 
 ENDS = ["done", "not done", "probed", "given up"]
@@ -121,6 +121,33 @@ def test_other_calls_of_the_step_still_count(world: World) -> None:
         run.tool(office.clerk, {})
         run.finish()
     assert "did not repeat pay (call" in str(world.open().run_info("t"))
+
+
+def test_those_of_a_tool_whose_probe_finds_later_that_it_was_not_done(world: World) -> None:
+    office = Office("done")
+
+    def work() -> None:
+        run = holdfast.current_run()
+        assert isinstance(run, Run)
+        run.tool(office.desk, {"what": "paper"})
+        raise ConnectionError("lost")
+
+    clerk = holdfast.tool(effect="irreversible", name="clerk", probe=NotDone, timeout=60)(work)
+
+    def program(run: Run) -> None:
+        for step in run.steps():
+            if step == 2:
+                break
+            with suppress(ConnectionError):
+                run.tool(clerk)
+        run.finish()
+
+    with world.running("t", ends="waiting", start={}) as run:
+        program(run)
+    world.pass_time(100)
+    with world.running("t", ends="completed") as run:
+        program(run)
+    assert office.paid == ["paper"]
 
 
 class Agents:

@@ -87,8 +87,7 @@ class ToolCall:
         self._result: Any = None
         self._running: ToolThread | None = None  # of the try that is running, if it may outlive the call
         self._pause = 0.0  # the seconds for which this try has waited
-        # `_entry`: what is known of the call, from which the entry of its next try is made. `_current_try`: the entry
-        # of the try that is running.
+        # What is known of the call, from which the entry of its next try is made; and the entry of the running try.
         self._entry = self._with_call(self._journal.new(step, "", tool.name, tool.effect, "started", b""))
         if tool.act is not None:
             identity = tool.act.text(given, tool.name)
@@ -561,6 +560,7 @@ class ToolCall:
         ended = journal.end(ended if tries is None else tries.failed(ended))
         if cause is not None and is_final:
             journal.note(cause, ended)
+            journal.accept_inner(ended, can_be_repeated=True)  # as for a recorded failure that is raised again
             raise cause
         self._entry = replace(acts.next_try(entry), number=0, ended_at=None, replayed=(0, 0))
         return "call"
