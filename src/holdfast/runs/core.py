@@ -476,6 +476,8 @@ class RunCore:
         try:
             self._resolve_commit()
             journal.write_results()
+            if isinstance(error, Cancelled) and journal.cancel is None:
+                journal.cancel = pending_cancel(context.store, self._row)  # a child has read the cancellation first
         except BaseException as failed:
             # It is unknown where the run resumes, so its record stays as it is, and its lease expires.
             self._end("running")
@@ -484,8 +486,6 @@ class RunCore:
             return False
         if not self.is_open:
             return False  # it was completed, and the store did not report that
-        if isinstance(error, Cancelled) and journal.cancel is None:
-            journal.cancel = pending_cancel(context.store, self._row)  # a child has read the cancellation first
         if journal.cancel is not None and not isinstance(error, LeaseLost):
             self._end_cancelled(context, journal.cancel)
             return isinstance(error, Waiting | Stopped)
