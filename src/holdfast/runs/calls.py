@@ -345,6 +345,8 @@ class Calls:
             require_storable(tool.name, tool.result, context.redaction)
         given = checked_arguments(args)
         msgpack.check(given, is_state=False)
+        if context.redaction.placeholder is not None:  # another thread may add a text after the redaction
+            given = msgpack.decode(msgpack.encode(given))
         context.events.add("tool")
         self._refuse_async(tool.function, tool.probe)
         call = ToolCall(context, tool, given, context.step, lineage)

@@ -293,7 +293,7 @@ class RunCore:
         """Prepare `Run.finish`."""
         context = self._calls_if_held().context
         check_value("the result of the run", result)
-        encoded = msgpack.encode(context.redaction.value(result))
+        encoded = msgpack.encode(context.redaction.copy(result))
         row = released_row(context.journal.counted(context.lease.row), "completed")
         earlier = tuple(number for number in row.doubts if number <= row.closed)
         row = replace(row, result=encoded, boundary=None, kept=(), is_in_loop=False, doubts=earlier)
