@@ -150,6 +150,30 @@ def test_those_of_a_tool_whose_probe_finds_later_that_it_was_not_done(world: Wor
     assert office.paid == ["paper"]
 
 
+def test_those_of_a_tool_whose_act_another_run_has_done(world: World) -> None:
+    office, ends = Office("done"), [Crash("died"), None]
+
+    def work(invoice: int) -> str:
+        run = holdfast.current_run()
+        assert isinstance(run, Run)
+        run.tool(office.desk, {"what": f"ink for {run.thread}"})
+        if (error := ends.pop(0)) is not None:
+            raise error
+        return "paid"
+
+    clerk = holdfast.tool(effect="irreversible", name="clerk", identity=("invoice",))(work)
+    hf = world.open(clerk)
+    with world.dying("t", hf, start={}) as run:
+        run.tool(clerk, {"invoice": 1})
+    hf.settle("t", 1, NotDone())
+    with world.running("other", hf, start={}, ends="completed") as run:
+        run.finish(run.tool(clerk, {"invoice": 1}, key="again"))
+    with world.running("t", hf, ends="completed") as run:
+        run.finish(run.tool(clerk, {"invoice": 1}))
+    assert hf.result("t") == "paid"
+    assert office.paid == ["ink for t", "ink for other"]
+
+
 class Agents:
     """An agent that is called as a tool and asks a model. Each end is an error that it raises, or None."""
 

@@ -314,7 +314,7 @@ class ToolCall:
             acts.require_recorded(self._context.store, claimed, self._tool.name)
             redacted = entry.redacted & ~RESULT_REDACTED | claimed.entry.redacted & RESULT_REDACTED
             done = replace(entry, status="done", result=claimed.entry.result, type=claimed.entry.type)
-            self._journal.end(replace(done, settled=None, redacted=redacted))
+            self._journal.accept_inner(self._journal.end(replace(done, settled=None, redacted=redacted)))
             if claimed.row.thread == own:
                 self._journal.accept_unrepeated([claimed.entry])  # the program has repeated it, with another key
             self._result = self._journal.recorded(claimed.entry, self._tool.result)
