@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Happened, Never, NotDone, Run, ToolNotDone
+from holdfast import Happened, Holdfast, Never, NotDone, Run, ToolNotDone
 from tests.runs.conftest import Crash, World
 
 ENDS = ["done", "not done", "probed", "given up"]
@@ -263,3 +263,24 @@ def test_their_replies_do_not_answer_calls_before_the_steps(world: World) -> Non
     with world.running("t", ends="completed") as run:
         program(run, time="10:05", dies=False)
     assert world.open().result("t") == "answer to summarize at 10:00"
+
+
+def test_calls_of_a_run_in_another_store_are_not_inside_the_tool() -> None:
+    asked: list[str] = []
+
+    def ask(prompt: str) -> str:
+        asked.append(prompt)
+        return prompt
+
+    def program(hf: Holdfast, prompt: str, *, dies: bool) -> None:
+        with hf.run("t", start={}) as run:
+            run.model(ask, prompt)
+            if dies:
+                raise ConnectionError("lost")
+            run.finish()
+
+    with holdfast.open("memory:") as one, holdfast.open("memory:") as other:
+        with suppress(ConnectionError), one.run("t", start={}) as run:
+            run.tool(holdfast.tool(effect="idempotent", name="agent")(lambda: program(other, "at 10:00", dies=True)))
+        program(other, "at 10:05", dies=False)
+    assert asked == ["at 10:00"]

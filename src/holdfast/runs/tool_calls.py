@@ -393,8 +393,8 @@ class ToolCall:
             raise
         given = self._with_key(self._current_try) if tool.takes_key else self._copy()
         make_key = functools.partial(self._key_of, self._current_try)
-        attempt, thread = self._current_try.tries + 1, context.lease.row.thread
-        current = CurrentCall(tool.name, self._started.own_key, attempt, make_key, thread, self._current_try)
+        attempt = self._current_try.tries + 1
+        current = CurrentCall(tool.name, self._started.own_key, attempt, make_key, self._journal, self._current_try)
         if self._watched is not None:
             self._watched.note_called()
         acts = tool.effect != "read"
