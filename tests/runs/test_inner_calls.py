@@ -284,3 +284,41 @@ def test_calls_of_a_run_in_another_store_are_not_inside_the_tool() -> None:
             run.tool(holdfast.tool(effect="idempotent", name="agent")(lambda: program(other, "at 10:00", dies=True)))
         program(other, "at 10:05", dies=False)
     assert asked == ["at 10:00"]
+
+
+@pytest.mark.parametrize("dies", ["before", "after"])
+@pytest.mark.parametrize("is_model", [False, True])
+def test_an_equal_call_of_the_program_is_another_call(world: World, is_model: bool, dies: str) -> None:
+    made: list[str] = []
+
+    def reply(what: str) -> str:
+        made.append(what)
+        return f"reply {len(made)}"
+
+    desk = holdfast.tool(effect="idempotent", name="desk")(reply)
+
+    def call() -> Any:
+        run = holdfast.current_run()
+        assert isinstance(run, Run)
+        return run.model(reply, "ink") if is_model else run.tool(desk, {"what": "ink"})
+
+    clerk = holdfast.tool(effect="irreversible", name="clerk")(call)
+
+    def program(run: Run, dies: str) -> None:
+        for step in run.steps():
+            if step == 2:
+                break
+            run.tool(clerk)
+            if dies == "before":
+                raise Crash
+            run.state["reply"] = call()
+            if dies == "after":
+                raise Crash
+        run.finish(run.state["reply"])
+
+    with world.dying("t", start={}) as run:
+        program(run, dies)
+    with world.running("t", ends="completed") as run:
+        program(run, "")
+    assert world.open().result("t") == "reply 2"
+    assert made == ["ink", "ink"]
