@@ -91,6 +91,35 @@ def test_what_another_thread_adds_during_a_save_is_not_stored_unredacted(
         assert SECRET not in str(latest.state)
 
 
+@pytest.mark.parametrize("verb", ["finish", "tool", "wait", "metadata", "undo"])
+def test_what_another_thread_adds_to_a_value_is_not_recorded_unredacted(verb: str) -> None:
+    def adding(text: str) -> str:
+        if text == "last":
+            value["said"].append(SECRET)
+        return hide(text)
+
+    @holdfast.tool(effect="irreversible", undo=lambda x: value)
+    def act(x: Any) -> None: ...
+
+    value: dict[str, Any] = {"said": ["hello"], "end": "last"}
+    with holdfast.open("memory:", redact=adding, tools=[act]) as hf:
+        with hf.run("t", start={}) as run:
+            if verb == "finish":
+                run.finish(value)
+            elif verb == "wait":
+                run.wait("allowed?", value)
+            elif verb != "metadata":
+                run.tool(act, {"x": value if verb == "tool" else 1})
+        if verb == "metadata":
+            hf.thread("t").save({}, metadata=value)
+        elif verb == "undo":
+            hf.undo("t", to="@0")
+        assert SECRET in str(value)
+        shown = str([*hf.effects("t"), *hf.waiting(), hf.run_info("t"), *hf.thread("t").history()])
+        assert "hello" in shown
+        assert SECRET not in shown
+
+
 def test_keys_that_are_redacted_to_the_same_cost_no_value() -> None:
     redaction = Redaction(lambda _: "[hidden]")
     assert redaction.value({"a": 1, "b": 2, "c": 3}) == {"[hidden]": 1, "[hidden] (2)": 2, "[hidden] (3)": 3}

@@ -61,6 +61,8 @@ class Redaction:
 
     def arguments(self, given: dict[str, Any]) -> dict[str, Any]:
         """Redact the arguments of a call. Their names are not changed."""
+        if self._function is None:
+            return given
         redacted = {name: self.value(item) for name, item in given.items()}
         return given if all(map(_is, redacted.values(), given.values())) else redacted
 

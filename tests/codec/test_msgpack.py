@@ -399,6 +399,14 @@ def test_depth_is_limited(wrap: Callable[[Any], Any]) -> None:
         encode(_nested(5_000, wrap))
 
 
+@pytest.mark.parametrize("wrap", [*NESTS[1:4:2], lambda v: frozenset((v,))])
+@pytest.mark.parametrize("depth", [201, 300])
+def test_nothing_is_encoded_that_is_nested_too_deeply_to_be_decoded(depth: int, wrap: Callable[[Any], Any]) -> None:
+    assert identical(decode(encode(_nested(200, wrap))), _nested(200, wrap))
+    with pytest.raises(Unsupported, match="nested more than 200 deep"):
+        encode(_nested(depth, wrap))
+
+
 def test_cycles_are_refused_by_path() -> None:
     loop: list[Any] = [0]
     loop.append({"a": (loop,)})

@@ -167,6 +167,25 @@ def test_a_short_item_that_another_thread_changes_meanwhile_moves_no_other_item(
     assert saved in (before, items)
 
 
+@for_each("large", [lambda: {f"key {i}": message(i, 300) for i in range(30)}, lambda: [message(0, 9_000)]])
+@for_each("mutate", [lambda item: item.clear(), lambda item: item.update(new=1), lambda item: item["large"].clear()])
+@for_each("at", [1, 3, 5])
+def test_an_item_that_another_thread_changes_while_it_is_judged_is_stored(
+    at: int, mutate: Callable[[Any], object], large: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def judging(value: Any) -> bool:
+        if next(count) == at:
+            mutate(item)
+        return judged(value)
+
+    count, judged = itertools.count(), change._worth_splitting
+    monkeypatch.setattr(change, "_worth_splitting", judging)
+    item: dict[str, Any] = {"text": "hello", "large": large(), "end": 1}
+    engine = Engine()
+    engine.save({"list": [item, *[message(i, 300) for i in range(40)]]})
+    assert len(engine.cold_state()["list"]) == 41
+
+
 @given(values(), values(), st.integers(0, 99))
 @settings(max_examples=tries(150, 25), deadline=None)
 def test_any_value_put_in_place_of_any_other_is_noticed(before: Any, after: Any, at: int) -> None:

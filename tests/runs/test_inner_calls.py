@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Happened, Never, Run, ToolNotDone
+from holdfast import Happened, Holdfast, Never, NotDone, Run, ToolNotDone
 from tests.runs.conftest import Crash, World
 
 ENDS = ["done", "not done", "probed", "given up"]
@@ -123,6 +123,57 @@ def test_other_calls_of_the_step_still_count(world: World) -> None:
     assert "did not repeat pay (call" in str(world.open().run_info("t"))
 
 
+def test_those_of_a_tool_whose_probe_finds_later_that_it_was_not_done(world: World) -> None:
+    office = Office("done")
+
+    def work() -> None:
+        run = holdfast.current_run()
+        assert isinstance(run, Run)
+        run.tool(office.desk, {"what": "paper"})
+        raise ConnectionError("lost")
+
+    clerk = holdfast.tool(effect="irreversible", name="clerk", probe=NotDone, timeout=60)(work)
+
+    def program(run: Run) -> None:
+        for step in run.steps():
+            if step == 2:
+                break
+            with suppress(ConnectionError):
+                run.tool(clerk)
+        run.finish()
+
+    with world.running("t", ends="waiting", start={}) as run:
+        program(run)
+    world.pass_time(100)
+    with world.running("t", ends="completed") as run:
+        program(run)
+    assert office.paid == ["paper"]
+
+
+def test_those_of_a_tool_whose_act_another_run_has_done(world: World) -> None:
+    office, ends = Office("done"), [Crash("died"), None]
+
+    def work(invoice: int) -> str:
+        run = holdfast.current_run()
+        assert isinstance(run, Run)
+        run.tool(office.desk, {"what": f"ink for {run.thread}"})
+        if (error := ends.pop(0)) is not None:
+            raise error
+        return "paid"
+
+    clerk = holdfast.tool(effect="irreversible", name="clerk", identity=("invoice",))(work)
+    hf = world.open(clerk)
+    with world.dying("t", hf, start={}) as run:
+        run.tool(clerk, {"invoice": 1})
+    hf.settle("t", 1, NotDone())
+    with world.running("other", hf, start={}, ends="completed") as run:
+        run.finish(run.tool(clerk, {"invoice": 1}, key="again"))
+    with world.running("t", hf, ends="completed") as run:
+        run.finish(run.tool(clerk, {"invoice": 1}))
+    assert hf.result("t") == "paid"
+    assert office.paid == ["ink for t", "ink for other"]
+
+
 class Agents:
     """An agent that is called as a tool and asks a model. Each end is an error that it raises, or None."""
 
@@ -212,3 +263,62 @@ def test_their_replies_do_not_answer_calls_before_the_steps(world: World) -> Non
     with world.running("t", ends="completed") as run:
         program(run, time="10:05", dies=False)
     assert world.open().result("t") == "answer to summarize at 10:00"
+
+
+def test_calls_of_a_run_in_another_store_are_not_inside_the_tool() -> None:
+    asked: list[str] = []
+
+    def ask(prompt: str) -> str:
+        asked.append(prompt)
+        return prompt
+
+    def program(hf: Holdfast, prompt: str, *, dies: bool) -> None:
+        with hf.run("t", start={}) as run:
+            run.model(ask, prompt)
+            if dies:
+                raise ConnectionError("lost")
+            run.finish()
+
+    with holdfast.open("memory:") as one, holdfast.open("memory:") as other:
+        with suppress(ConnectionError), one.run("t", start={}) as run:
+            run.tool(holdfast.tool(effect="idempotent", name="agent")(lambda: program(other, "at 10:00", dies=True)))
+        program(other, "at 10:05", dies=False)
+    assert asked == ["at 10:00"]
+
+
+@pytest.mark.parametrize("dies", ["before", "after"])
+@pytest.mark.parametrize("is_model", [False, True])
+def test_an_equal_call_of_the_program_is_another_call(world: World, is_model: bool, dies: str) -> None:
+    made: list[str] = []
+
+    def reply(what: str) -> str:
+        made.append(what)
+        return f"reply {len(made)}"
+
+    desk = holdfast.tool(effect="idempotent", name="desk")(reply)
+
+    def call() -> Any:
+        run = holdfast.current_run()
+        assert isinstance(run, Run)
+        return run.model(reply, "ink") if is_model else run.tool(desk, {"what": "ink"})
+
+    clerk = holdfast.tool(effect="irreversible", name="clerk")(call)
+
+    def program(run: Run, dies: str) -> None:
+        for step in run.steps():
+            if step == 2:
+                break
+            run.tool(clerk)
+            if dies == "before":
+                raise Crash
+            run.state["reply"] = call()
+            if dies == "after":
+                raise Crash
+        run.finish(run.state["reply"])
+
+    with world.dying("t", start={}) as run:
+        program(run, dies)
+    with world.running("t", ends="completed") as run:
+        program(run, "")
+    assert world.open().result("t") == "reply 2"
+    assert made == ["ink", "ink"]

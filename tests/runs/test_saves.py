@@ -9,10 +9,11 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 import holdfast
-from holdfast import AfterToolCall, Holdfast, NotFound, Policy, Retention, Run
+from holdfast import AfterToolCall, EveryN, Holdfast, NotFound, Policy, Retention, Run
 from holdfast.aio.run import AsyncRun
 from holdfast.errors import Protected
 from holdfast.runs.run import RunBase
+from holdfast.stores.contract_runs import RunRow
 from tests.runs.conftest import Crash, World
 from tests.selection import every_store
 
@@ -261,6 +262,34 @@ def test_the_checkpoint_to_resume_from_is_kept(world: World) -> None:
         run.finish()
     assert shop.done == {"a": 1, "b": 1, "c": 1}
     assert thread.prune(Retention(keep_last=1)).kept == 1
+
+
+def test_a_prune_keeps_the_checkpoint_to_resume_from_that_the_run_makes_meanwhile(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop(world)
+    hf = world.open(shop.pay)
+    read, thread = hf.context.store.run, hf.thread("t")
+
+    def reading(number: int) -> RunRow | None:
+        monkeypatch.undo()
+        found = read(number)
+        for step in run.steps():
+            run.tool("pay", {"what": str(step)})
+            if step == 2:
+                run.save()
+                break
+        return found
+
+    with world.dying("t", hf, start={}, policy=EveryN(1)) as run:
+        monkeypatch.setattr(hf.context.store, "run", reading)
+        assert not thread.prune(Retention(keep_last=1)).removed
+    with world.running("t", hf, ends="completed", policy=EveryN(1)) as run:
+        for step in run.steps():
+            run.tool("pay", {"what": str(step)})
+            break
+        run.finish()
+    assert shop.done == {"1": 1, "2": 1}
 
 
 def test_a_program_that_finishes_before_its_saves_are_replayed_is_completed(world: World) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.errors import Busy, StoreFull, ToolNotDone
+from holdfast.errors import Busy, StoreError, StoreFull, ToolNotDone
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import RunRow
 from tests.covers import covers
@@ -144,6 +144,21 @@ def test_a_call_that_was_not_made_leaves_no_late_result(world: World) -> None:
         stale.tool(pay, {})
     assert not acted
     assert [effect.status for effect in world.open().effects("t")] == ["started"]
+
+
+def test_a_cancelled_block_whose_store_fails_no_longer_renews_its_lease(world: World) -> None:
+    class Gone(Unsteady):
+        def entries(self, *args: Any, **options: Any) -> Any:
+            if is_gone:
+                raise StoreError("gone")
+            return self._store.entries(*args, **options)
+
+    is_gone = False
+    with world.failing("t", holdfast.Cancelled, world.open(store=lambda store: Gone(store, [])), start={}) as run:
+        is_gone = True
+        raise holdfast.Cancelled("by a child")
+    assert run.core._lease is not None
+    assert run.core._lease.is_stopped
 
 
 @every_store("each store keeps leases and their clock")

@@ -17,6 +17,7 @@ import holdfast
 from holdfast import Conflict, Damaged, Holdfast, InvalidArgument, LeaseHeld
 from holdfast.errors import AlreadyExists
 from holdfast.stores.contract import Cells, Head, Span
+from holdfast.threads.list_member import ListMember
 from tests.selection import every_store
 
 
@@ -263,3 +264,28 @@ def test_a_refused_append_does_not_change_the_head_that_the_thread_expects(hf: H
         thread.append("messages", [message(1)])
     with pytest.raises(Conflict):
         thread.save({"messages": [], "by": "thread"})
+
+
+@pytest.mark.parametrize("verb", ["append", "pop", "tail"])
+def test_a_thread_that_another_handle_prunes_meanwhile_is_not_damaged(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reading(member: ListMember, *given: Any) -> Any:
+        monkeypatch.undo()
+        thread = other.thread("t")
+        thread.latest()
+        thread.save({"messages": ["new"]})
+        thread.prune(holdfast.Retention(keep_last=1))
+        other.optimize()
+        return read(member, *given)
+
+    read, url = ListMember._whole, tmp_path / "t.db"
+    with holdfast.open(url, durability="off") as one, holdfast.open(url, durability="off") as other:
+        other.thread("t").save({"messages": ["old"], "large": "x" * 50_000})
+        monkeypatch.setattr(ListMember, "_whole", reading)
+        thread = one.thread("t")
+        if verb == "append":
+            thread.append("messages", ["more"])
+            assert other.thread("t").tail("messages") == ["new", "more"]
+        else:
+            assert (thread.pop("messages") if verb == "pop" else thread.tail("messages", 1)[0]) == "new"

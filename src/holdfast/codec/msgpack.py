@@ -76,6 +76,7 @@ _ALWAYS_NATIVE: Final = frozenset((type(None), bool, float, bytes))
 """Types of which ormsgpack encodes every value as it is stored."""
 _NATIVE: Final = _ALWAYS_NATIVE | {int, str}
 """The same, with types of which it refuses rare values."""
+_CONTAINERS: Final = frozenset((dict, list, tuple, set, frozenset))
 
 _Resolve = Callable[[int, bytes], Any]
 
@@ -136,9 +137,9 @@ def _encode_copy(value: Any, depth: int = 0) -> bytes:
     """
     try:
         try:
-            return packb(_rewritten(value, _NATIVE), None, _OPTIONS)
+            return packb(_rewritten(value, _NATIVE, MAX_DEPTH - depth), None, _OPTIONS)
         except TypeError:
-            return packb(_rewritten(value, _ALWAYS_NATIVE), None, _OPTIONS)
+            return packb(_rewritten(value, _ALWAYS_NATIVE, MAX_DEPTH - depth), None, _OPTIONS)
     except (TypeError, RecursionError) as error:
         check(value, depth)
         if isinstance(error, RecursionError):
@@ -146,25 +147,31 @@ def _encode_copy(value: Any, depth: int = 0) -> bytes:
         raise Unsupported("$", "cannot be encoded: it changed while it was being saved, or it is too large") from error
 
 
-def _rewritten(value: Any, native: frozenset[type]) -> Any:
-    """A copy of a value, which no other thread has, with extensions for everything that is not of a native type."""
+def _rewritten(value: Any, native: frozenset[type], room: int) -> Any:
+    """A copy of a value, which no other thread has, with extensions for everything that is not of a native type.
+
+    TypeError if more containers than `room` are nested in one another: an extension hides its depth from ormsgpack.
+    """
     kind = type(value)
+    if room <= 0 and kind in _CONTAINERS:
+        raise TypeError
     if kind is dict:
         value = value.copy()
         if native is _ALWAYS_NATIVE and not all(type(key) is str and _is_utf8(key) for key in value):
-            return Ext(DICT, packb(_rewritten([x for entry in value.items() for x in entry], native), None, _OPTIONS))
+            flat = [x for entry in value.items() for x in entry]
+            return Ext(DICT, packb(_rewritten(flat, native, room), None, _OPTIONS))
         for key, item in value.items():
             if type(item) not in native:
-                value[key] = _rewritten(item, native)
+                value[key] = _rewritten(item, native, room - 1)
         return value
     if kind is list or kind is tuple:
         items = list(value)
         if not native.issuperset(map(type, items)):
-            items = [item if type(item) in native else _rewritten(item, native) for item in items]
+            items = [item if type(item) in native else _rewritten(item, native, room - 1) for item in items]
         return items if kind is list else Ext(TUPLE, packb(items, None, _OPTIONS))
     if kind is set or kind is frozenset:
         # Equal sets may differ in order, also between processes.
-        parts = sorted([packb(_rewritten(item, native), None, _OPTIONS) for item in tuple(value)])
+        parts = sorted([packb(_rewritten(item, native, room - 1), None, _OPTIONS) for item in tuple(value)])
         return Ext(SET if kind is set else FROZENSET, array_header(len(parts)) + b"".join(parts))
     if kind is str:
         return value if _is_utf8(value) else pack_surrogates(value)

@@ -387,9 +387,10 @@ def _worth_splitting(value: Any) -> bool:
     if kind is str or kind is bytes:
         return len(value) >= LARGE_MIN
     if kind is dict:
-        return len(value) > MAP_MAX or any(map(_worth_splitting, value.values()))
+        return len(value) > MAP_MAX or any(map(_worth_splitting, [*value.values()]))  # as in `_structured`
     if kind is list or kind is tuple:
-        if value and type(value[0]) in _NUMBERS:  # an embedding changes as a whole, if at all
+        first = value[:1]
+        if first and type(first[0]) in _NUMBERS:  # an embedding changes as a whole, if at all
             return False
         return len(value) >= CHUNK_ITEMS // 2 or any(map(_worth_splitting, value))
     return False

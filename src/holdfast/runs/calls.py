@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final, Literal, get_args
@@ -17,7 +18,7 @@ from holdfast.runs.block_end import Waiting
 from holdfast.runs.call_keys import CallKeys
 from holdfast.runs.context import RunContext
 from holdfast.runs.doubt import suspended_to_settle
-from holdfast.runs.drivers import SCOPE, Call, Invocation, is_async, pause
+from holdfast.runs.drivers import CALL, SCOPE, Call, Invocation, is_async, pause
 from holdfast.runs.earlier_calls import Lineage
 from holdfast.runs.guards import UNWATCHED, WatchedCall
 from holdfast.runs.identity import KEY_SEPARATOR, MODEL, STREAM, WHOLE, Given, Started, escaped, identity_in, name_of
@@ -30,6 +31,7 @@ from holdfast.runs.tool_calls import ToolCall
 from holdfast.runs.tools import Tool, checked_arguments, tool_of
 from holdfast.runs.waits import SLEEP, WAIT, sleep, wait
 from holdfast.stores.contract_runs import Entry
+from holdfast.text import to_utf8
 
 _POLL_SECONDS: Final = 0.05
 
@@ -116,6 +118,10 @@ class Calls:
         can_be_left: bool = False,
     ) -> Generator[Started]:
         """A call, which is under way inside this block."""
+        outer = CALL.get()
+        if key is None and outer is not None and outer.journal is self.context.journal:
+            # Calls inside a tool are counted apart: a resume that does not call the tool makes only the others.
+            digest = hashlib.sha256(digest + to_utf8(outer.entry.key)).digest()
         started, undo_start = self.keys.start(identity, key, digest, exact, caller, can_be_left=can_be_left)
         try:
             yield started
@@ -345,6 +351,8 @@ class Calls:
             require_storable(tool.name, tool.result, context.redaction)
         given = checked_arguments(args)
         msgpack.check(given, is_state=False)
+        if context.redaction.placeholder is not None:  # another thread may add a text after the redaction
+            given = msgpack.decode(msgpack.encode(given))
         context.events.add("tool")
         self._refuse_async(tool.function, tool.probe)
         call = ToolCall(context, tool, given, context.step, lineage)

@@ -294,7 +294,7 @@ class RunCore:
         """Prepare `Run.finish`."""
         context = self._calls_if_held().context
         check_value("the result of the run", result)
-        encoded = msgpack.encode(context.redaction.value(result))
+        encoded = msgpack.encode(context.redaction.copy(result))
         row = released_row(context.journal.counted(context.lease.row), "completed")
         earlier = tuple(number for number in row.doubts if number <= row.closed)
         row = replace(row, result=encoded, boundary=None, kept=(), is_in_loop=False, doubts=earlier)
@@ -477,6 +477,8 @@ class RunCore:
         try:
             self._resolve_commit()
             journal.write_results()
+            if isinstance(error, Cancelled) and journal.cancel is None:
+                journal.cancel = pending_cancel(context.store, self._row)  # a child has read the cancellation first
         except BaseException as failed:
             # It is unknown where the run resumes, so its record stays as it is, and its lease expires.
             self._end("running")
@@ -485,8 +487,6 @@ class RunCore:
             return False
         if not self.is_open:
             return False  # it was completed, and the store did not report that
-        if isinstance(error, Cancelled) and journal.cancel is None:
-            journal.cancel = pending_cancel(context.store, self._row)  # a child has read the cancellation first
         if journal.cancel is not None and not isinstance(error, LeaseLost):
             self._end_cancelled(context, journal.cancel)
             return isinstance(error, Waiting | Stopped)

@@ -41,8 +41,8 @@ class CurrentCall(msgspec.Struct, frozen=True):
     key: str | None
     attempt: int
     make_key: Callable[[], str]
-    thread: int  # the number of the thread of its run
-    entry: Entry  # of this try, in the journal of the thread: calls of the function record its place
+    journal: object  # of its run. Only calls in that run record the place of this one
+    entry: Entry  # of this try
 
     @property
     def idempotency_key(self) -> str:

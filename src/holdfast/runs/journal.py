@@ -150,7 +150,7 @@ class Journal(OpenEntries):
             fence=self._lease.fence,
             started_at=now(),
             outside=self.outside.get(key, 0),
-            inside=None if (outer := CALL.get()) is None or outer.thread != self._thread else place_of(outer.entry),
+            inside=None if (outer := CALL.get()) is None or outer.journal is not self else place_of(outer.entry),
         )
 
     def write(self, row: Entry, *with_it: Entry, claim: _Expected = None) -> Entry:

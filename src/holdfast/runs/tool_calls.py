@@ -87,8 +87,7 @@ class ToolCall:
         self._result: Any = None
         self._running: ToolThread | None = None  # of the try that is running, if it may outlive the call
         self._pause = 0.0  # the seconds for which this try has waited
-        # `_entry`: what is known of the call, from which the entry of its next try is made. `_current_try`: the entry
-        # of the try that is running.
+        # What is known of the call, from which the entry of its next try is made; and the entry of the running try.
         self._entry = self._with_call(self._journal.new(step, "", tool.name, tool.effect, "started", b""))
         if tool.act is not None:
             identity = tool.act.text(given, tool.name)
@@ -315,7 +314,7 @@ class ToolCall:
             acts.require_recorded(self._context.store, claimed, self._tool.name)
             redacted = entry.redacted & ~RESULT_REDACTED | claimed.entry.redacted & RESULT_REDACTED
             done = replace(entry, status="done", result=claimed.entry.result, type=claimed.entry.type)
-            self._journal.end(replace(done, settled=None, redacted=redacted))
+            self._journal.accept_inner(self._journal.end(replace(done, settled=None, redacted=redacted)))
             if claimed.row.thread == own:
                 self._journal.accept_unrepeated([claimed.entry])  # the program has repeated it, with another key
             self._result = self._journal.recorded(claimed.entry, self._tool.result)
@@ -394,8 +393,8 @@ class ToolCall:
             raise
         given = self._with_key(self._current_try) if tool.takes_key else self._copy()
         make_key = functools.partial(self._key_of, self._current_try)
-        attempt, thread = self._current_try.tries + 1, context.lease.row.thread
-        current = CurrentCall(tool.name, self._started.own_key, attempt, make_key, thread, self._current_try)
+        attempt = self._current_try.tries + 1
+        current = CurrentCall(tool.name, self._started.own_key, attempt, make_key, self._journal, self._current_try)
         if self._watched is not None:
             self._watched.note_called()
         acts = tool.effect != "read"
@@ -561,6 +560,7 @@ class ToolCall:
         ended = journal.end(ended if tries is None else tries.failed(ended))
         if cause is not None and is_final:
             journal.note(cause, ended)
+            journal.accept_inner(ended, can_be_repeated=True)  # as for a recorded failure that is raised again
             raise cause
         self._entry = replace(acts.next_try(entry), number=0, ended_at=None, replayed=(0, 0))
         return "call"

@@ -110,7 +110,7 @@ def _undo(store: Store, action: Action, tool: Tool, namespace: str, redaction: R
     try:
         result = function(**given)
         msgpack.check(result, is_state=False)
-        ended = replace(entry, status="done", result=msgpack.encode(redaction.value(result)))
+        ended = replace(entry, status="done", result=msgpack.encode(redaction.copy(result)))
     except BaseException as error:
         is_not_done = isinstance(error, (ToolNotDone, *tool.not_done))
         status: EntryStatus = "not_done" if is_not_done else "in_doubt"

@@ -50,7 +50,7 @@ SLEEP: Final = "run.sleep"
 def wait(context: RunContext, name: str, payload: Any, timeout: float | None, key: str) -> Any:
     """The answer to a question. Suspends the run if there is none yet."""
     msgpack.check(payload, is_state=False)
-    recorded = context.redaction.value(payload)
+    recorded = context.redaction.copy(payload)
     store, journal, run = context.store, context.journal, context.lease.row
     digest = hashlib.sha256(msgpack.encode_sorted(recorded)).digest()
     known = journal.find(context.step, key)

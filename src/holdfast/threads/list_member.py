@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 from holdfast.delta.base import Base
 from holdfast.delta.change import stays_map
@@ -15,6 +16,8 @@ from holdfast.threads.context import Context
 from holdfast.threads.metadata import SeenHead, checked_details
 from holdfast.threads.save import ANY, NEW, Expect, PendingSave, Save, Saver, SaveRequest, save_all
 from holdfast.threads.scan import thread_named
+
+T = TypeVar("T")
 
 
 class ListMember:
@@ -38,8 +41,7 @@ class ListMember:
             raise InvalidArgument("append takes a list of items")
         items = self._context.redaction.copy(items)
 
-        def prepare() -> Save | None:
-            head, base = self._fresh_base()
+        def prepared(head: SeenHead | None, base: Base | None) -> Save | None:
             if unique is not None and self._is_used(head, unique):
                 return None
             series = self._series(base)
@@ -50,14 +52,13 @@ class ListMember:
                 state = self._with(whole, [*whole.get(self._path, ()), *items], base)
             return self._prepared(state, head, expect, unique, metadata)
 
-        return PendingSave(self._saver, prepare, expect in (None, ANY))
+        return PendingSave(self._saver, lambda: self._at_head(prepared), expect in (None, ANY))
 
     def pop(self, expect: Expect, unique: str | None) -> tuple[Any, ...]:
         """Remove the last item, and return it in a tuple; an empty tuple if there is none."""
         last: list[Any] = []
 
-        def prepare() -> Save | None:
-            head, base = self._fresh_base()
+        def prepared(head: SeenHead | None, base: Base | None) -> Save | None:
             last[:] = [] if base is None else self._last(base, 1)
             if base is None or not last or (unique is not None and self._is_used(head, unique)):
                 return None
@@ -69,34 +70,36 @@ class ListMember:
                 state = self._with(whole, whole[self._path][:-1], base)
             return self._prepared(state, head, expect, unique)
 
-        return tuple(last) if save_all([PendingSave(self._saver, prepare, expect in (None, ANY))]) else ()
+        change = PendingSave(self._saver, lambda: self._at_head(prepared), expect in (None, ANY))
+        return tuple(last) if save_all([change]) else ()
 
     def tail(self, count: int | None) -> list[Any]:
         """The last items, at most `count` of them, oldest first; all if it is None."""
         if count is not None and (type(count) is not int or count < 0):
             raise InvalidArgument("n must be a whole number, 0 or more")
         with self._saver.lock:
-            _, base = self._fresh_base()
-        return [] if base is None or count == 0 else self._last(base, count)
+            return self._at_head(lambda _, base: [] if base is None or count == 0 else self._last(base, count))
 
     # -- the state as parts -----------------------------------------------------------------------------------------
 
-    def _fresh_base(self) -> tuple[SeenHead | None, Base | None]:
-        """The head in the store, with its state as parts. It is not remembered; its parts are. Raises Damaged."""
+    def _at_head(self, read: Callable[[SeenHead | None, Base | None], T]) -> T:
+        """Call `read` with the head in the store and its state as parts, and return what it returns. Raises Damaged.
+
+        The head is not remembered; its parts are.
+        """
         store, bases = self._context.store, self._context.bases
         while (head := self._saver.stored_head()) is not None:
             try:
                 base = bases.get(head.position.thread, head.position.head) or self._saver.loaded_base(head)
+                if base is not None:
+                    bases.put(head.position.thread, base)
+                return read(head, base)
             except Damaged:
-                # The cells of a head are swept if another writer moves the thread and deletes it meanwhile.
+                # The cells and blobs of a head are swept if another writer moves the thread and deletes it meanwhile.
                 now = thread_named(store, self._saver.name)
                 if now is not None and now.position == head.position:
                     raise
-                continue
-            if base is not None:
-                bases.put(head.position.thread, base)
-            return head, base
-        return None, None
+        return read(None, None)
 
     def _part(self, base: Base) -> Part | None:
         root = base.root

@@ -232,7 +232,7 @@ def checked_metadata(metadata: object, redaction: Redaction = AS_IS) -> bytes:
         return b""
     if type(metadata) is not dict or not all(type(key) is str for key in metadata):
         raise InvalidArgument("metadata must be a dict with str keys")
-    metadata = redaction.value(metadata)
+    metadata = redaction.copy(metadata)
     try:
         encoded = msgpack.encode(metadata)
         msgpack.check(metadata, is_state=False)

@@ -390,9 +390,11 @@ class Thread:
             raise InvalidArgument("prune takes a holdfast.Retention")
         thread = self._thread()
         number = thread.position.thread
+        # Not later ones: a run may resume from a checkpoint that it made since.
+        listed = until_damaged(self._listed(None, None, None, None, None))
         found = removable(
             retention,
-            until_damaged(self._listed(None, None, None, None, None)),
+            (checkpoint for checkpoint in listed if checkpoint.seq <= thread.position.last),
             head=thread.position.head,
             origins=self._fork_origins(number) | self._boundaries(number),
             now=datetime.now(UTC),
