@@ -15,7 +15,6 @@ from holdfast.adapters.langgraph.records import (
     checked_thread_id,
     journal_name,
     metadata_of,
-    needs_ancestors,
     note_of,
     without_parent,
 )
@@ -104,7 +103,7 @@ def fork(core: Core, source_thread_id: object, target_thread_id: object, checkpo
         with copy.lock:
             copy.placer.copy(stored.row, stored.number, expect=None, under=None)
             copy.forget()
-            if needs_ancestors(of_thread):  # they may be pruned or deleted later
+            if of_thread.absent:  # its ancestors may be pruned or deleted later
                 _keep_history(copy, history)
             copy.append(entry_of(of_thread.id, COPIED, "", []))
             for entry in writes:
@@ -162,7 +161,7 @@ def rewind(core: Core, thread_id: object, checkpoint_id: str) -> None:
             step = metadata.get("step")
             history = needed_history(thread, at, of_thread)
             copied = replace(of_thread, id=str(uuid6(clock_seq=-2)), parent=of_thread.id)
-            if needs_ancestors(of_thread):  # the writes of the original are not part of the copy
+            if of_thread.absent:  # the writes of the original are not part of the copy
                 copied = without_parent(copied)
             more = {"source": "fork", "step": step + 1 if type(step) is int else step}
             thread.put_again(at, stored, history, copied, {**metadata, **more})
