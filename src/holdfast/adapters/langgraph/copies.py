@@ -67,7 +67,7 @@ def _copy(thread: GraphThread, head: Head, copy: GraphThread, newest: set[int]) 
     if first is not None and first.id is not None:
         copy.append(entry_of(first.id, COPIED, "", []))
     if forked is not None and forked.row.parent is not None and forked.row.parent[0]:
-        thread.journal.look(number)
+        thread.journal.forget()
         own = thread.writes(head, forked, head.note.id or "") + [e for e in own if e.topic != head.note.id]
     for entry in own:
         copy.append(entry)
@@ -97,7 +97,7 @@ def fork(core: Core, source_thread_id: object, target_thread_id: object, checkpo
                 raise Conflict(f"thread {quoted(source)} was changed meanwhile. Delete {quoted(target)} and try again.")
             history = needed_history(thread, at, of_thread)
             if is_latest:
-                thread.journal.look(stored.number)  # another process may have written since the last read
+                thread.journal.forget()  # another process may have written, or stored the checkpoint anew
                 writes = thread.writes(at, stored, of_thread.id)
         copy = core.thread(target, thread.namespace)
         with copy.lock:

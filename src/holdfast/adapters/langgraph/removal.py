@@ -332,7 +332,7 @@ def _still_needed(thread: GraphThread, head: Head) -> list[str]:
     if type(version) is int and version < _SENDS_ELSEWHERE and parent is not None:
         before = thread.find(head, parent)
         if before is not None:
-            thread.journal.look(before.number)
+            thread.journal.forget()  # another process may have stored the checkpoint anew
             writes = merged(thread.writes(head, before, parent), lambda: before)
             if any(write.channel == TASKS for write in writes):
                 return [head.note.id, parent]
@@ -379,6 +379,7 @@ def _put_without_parent(thread: GraphThread, head: Head, id: str, note: Note) ->
 
 def needed_history(thread: GraphThread, head: Head, note: Note) -> dict[str, Any]:
     """The history of a checkpoint's DeltaChannels, to be stored with a copy that has no parent."""
+    thread.journal.forget()  # another process may have stored a checkpoint anew, and its writes with it
     counted = note.metadata.get(DELTA_COUNTERS) or {}
     delta = [channel for channel in note.absent if channel in counted]
     history = _history(thread, head, note.id, delta, may_be_copies=False)
