@@ -285,6 +285,9 @@ def test_a_store_that_is_not_there_is_not_made(
     assert said(*verb, "--store", "empty")[0] == Exit.NOT_FOUND
     assert not (tmp_path / "empty").read_bytes()
     (tmp_path / "empty").unlink()
+    (tmp_path / "folder").mkdir()
+    assert said(*verb, "--store", "dir:folder")[0] == Exit.NOT_FOUND
+    (tmp_path / "folder").rmdir()  # it is still empty
     (tmp_path / "text").write_text("no store " * 200)
     assert said(*verb, "--store", "text")[0] == Exit.ERROR
     assert {path.name for path in tmp_path.iterdir() if "gate" not in path.name and "turn" not in path.name} == {"text"}

@@ -216,6 +216,9 @@ def test_erase(store: Path, said: Said) -> None:
     assert out.endswith("2 threads erased\n")
     with opened(store) as hf:
         assert not list(hf.threads())
+    code, out, _ = said("erase", "notse", "--yes")  # an erase that was interrupted may be repeated
+    assert code == Exit.OK
+    assert out.endswith("0 threads erased\nthere is no thread 'notse'\n")
     for words in ((), ("notes", "--metadata", "a=1"), ("--metadata", "a"), ("--metadata", "a=b")):
         assert said.refused("erase", *words)[0] == Exit.USAGE
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from errno import ENOSPC
 from pathlib import Path
 
 import pytest
 
 import holdfast
 from holdfast.cli.main import VERBS
-from holdfast.cli.terminal import worded
+from holdfast.cli.terminal import message_of, worded
+from holdfast.errors import StoreError
 from tests.cli import looked
 from tests.cli.looked import Say
 
@@ -30,6 +32,20 @@ store = looked.store
 )
 def test_what_is_told(message: str, told: str) -> None:
     assert worded(message) == told
+
+
+def test_the_reason_of_the_system_is_told_once() -> None:
+    def told(message: str) -> str:
+        error = StoreError(message)
+        error.__cause__ = OSError(ENOSPC, "No space left on device")
+        return message_of(error)
+
+    assert told("the copy cannot be written. Try again.") == (
+        "the copy cannot be written. Try again (No space left on device)."
+    )
+    assert told("a file cannot be written (No space left on device). Check the disk.") == (
+        "a file cannot be written (No space left on device). Check the disk."
+    )
 
 
 def test_every_verb_that_is_told_is_one() -> None:

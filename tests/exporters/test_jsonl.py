@@ -7,6 +7,7 @@ import io
 import itertools
 import json
 import random
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ from holdfast.errors import NewerFormat
 from holdfast.exporters import export_jsonl
 from holdfast.formats import lines as ln
 from holdfast.importers import Report, import_from
-from holdfast.threads.scan import checkpoint_at, thread_named
+from holdfast.threads.scan import checkpoint_at, thread_named, walked
+from holdfast.threads.soundness import Examiner
 from tests.covers import covers
 from tests.runs.conftest import write_results
 from tests.selection import IN_FULL
@@ -445,3 +447,50 @@ def test_a_dry_run_stores_nothing(tmp_path: Path) -> None:
             assert report.ok
             assert (report.threads, report.checkpoints, report.writes) == (4, 12, 3)
         assert not list(new.threads())
+
+
+def _many(hf: Holdfast) -> None:
+    thread = hf.thread("t")
+    for number in range(5):
+        thread.save({"messages": [f"{number}-{each}" * 100 for each in range(20)]})
+
+
+def test_a_thread_that_is_dropped_while_it_is_read_is_not_reported_as_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hf = holdfast.open(tmp_path / "a.db")
+    _many(hf)
+
+    class Meanwhile(Examiner):
+        def thread(self, number: int) -> Iterator[Any]:
+            for each in super().thread(number):
+                with contextlib.suppress(NotFound):
+                    hf.thread("t").drop()
+                yield each
+
+    monkeypatch.setattr("holdfast.exporters.jsonl.Examiner", Meanwhile)
+    with pytest.raises(NotFound, match="'t' was dropped meanwhile"):
+        export_jsonl(hf, tmp_path / "export.jsonl")
+
+    assert not (tmp_path / "export.jsonl").exists()
+    hf.close()
+
+
+def test_an_export_of_a_thread_that_is_pruned_while_it_is_written_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hf = holdfast.open(tmp_path / "a.db")
+    _many(hf)
+
+    def meanwhile(*args: Any) -> Iterator[Any]:
+        rows = [*walked(*args)]
+        hf.thread("t").prune(holdfast.Retention(keep_last=1))
+        yield from rows
+
+    monkeypatch.setattr("holdfast.exporters.jsonl.walked", meanwhile)
+    with pytest.raises(holdfast.HoldfastError, match="'t' was changed while it was read") as stopped:
+        export_jsonl(hf, tmp_path / "export.jsonl")
+
+    assert not isinstance(stopped.value, Damaged)
+    assert not (tmp_path / "export.jsonl").exists()
+    hf.close()

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from typing import Any
+
+import pytest
 
 import holdfast
 from holdfast import ToolNotDone
-from holdfast.errors import WaitTimedOut
+from holdfast.errors import HoldfastError, Unsupported, WaitTimedOut
 from holdfast.inspect import RecoveryPlan, recovery
 from tests.inspect.conftest import post, reply, started, work
 from tests.runs.conftest import World
@@ -197,3 +200,48 @@ def test_a_failure_that_the_program_went_on_from_is_raised_again(world: World) -
     with world.failing("last", ConnectionError, start={}) as run:
         run.model(fail)
     assert plan(world, "last").calls == ()  # nothing came after it: it is made again
+
+
+@pytest.mark.parametrize("in_doubt", ["rerun", "give_up", "ask"])
+def test_a_result_that_could_not_be_stored_needs_a_decision(world: World, in_doubt: Any) -> None:
+    made: list[int] = []
+
+    @holdfast.tool(effect="irreversible", in_doubt=in_doubt, name="post")
+    def send() -> Any:
+        made.append(1)
+        return object()
+
+    with pytest.raises(Unsupported), world.open(send).run("t", start={}) as run:
+        run.tool(send)
+    found = plan(world, "t", send)
+    [call] = found.calls
+    assert (call.does, call.why) == (
+        "decide",
+        "It happened, and its result could not be stored. What was the result?",
+    )
+    assert (found.needed, found.again, found.answered) == (1, 0, 0)
+    with pytest.raises(HoldfastError, match="Settle call 1"), world.open(send).run("t") as run:
+        run.tool(send)
+    assert made == [1]
+
+
+def test_a_child_that_failed_is_resumed(world: World) -> None:
+    made: list[int] = []
+
+    def program(run: holdfast.Run, *, fails: bool) -> None:
+        with run.child("c", start={}) as child:
+            child.model(lambda: made.append(1))
+            if fails:
+                raise ConnectionError
+            child.finish()
+
+    with world.failing("t", ConnectionError, start={}) as run:
+        try:
+            program(run, fails=True)
+        finally:
+            run.core.calls().context.journal.flush()
+    [call] = plan(world, "t").calls
+    assert (call.call.status, call.does) == ("failed", "child")
+    with world.open().run("t") as run:
+        program(run, fails=False)
+    assert made == [1]

@@ -281,6 +281,8 @@ def erase(location: Location, agreed: Consent, name: str | None, metadata: tuple
     is_done = is_agreed and pending is None
     data = {"done": is_done, "pending": pending is not None, **asdict(plan)}
     lines = [*_erased_lines(plan), f"{counted(len(plan.threads), 'thread')} erased"] if is_done else []
+    if is_done and name is not None and not plan.threads:
+        lines.append(f"there is no thread {quoted(name)}")  # erased before, or another name was meant
     return Output(data, lines, code=Exit.OK if is_agreed else agreed.refused, failure=pending)
 
 

@@ -121,6 +121,8 @@ class Location:
         if kind == "sqlite" and os.path.isfile(path) and not os.path.getsize(path):
             # Opening an empty file would turn it into a new, sound store.
             raise NotFound(f"there is no store at {path}: the file is empty; it was not changed")
+        if kind == "dir" and os.path.isdir(path) and not os.listdir(path):
+            raise NotFound(f"there is no store at {path}: the folder is empty; it was not changed")
         return url
 
     def open_existing(self, *, upgrades: bool = False, tools: Iterable[Callable[..., Any]] = ()) -> Holdfast:

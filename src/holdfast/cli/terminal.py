@@ -82,7 +82,12 @@ def message_of(error: HoldfastError, verb: str | None = None) -> str:
         return f"{what}; this command cannot read past it. {advice} a backup."
     if isinstance(error, NotFound) and re.fullmatch("there is no thread '[^']*'", message):
         return f"{message}; `holdfast threads` lists the threads"
-    if isinstance(error, StoreError) and isinstance(cause, OSError) and cause.strerror:
+    if (
+        isinstance(error, StoreError)
+        and isinstance(cause, OSError)
+        and cause.strerror
+        and cause.strerror not in message
+    ):
         end = "." if message.endswith(".") else ""
         return f"{message.removesuffix('.')} ({cause.strerror}){end}"
     return message

@@ -9,8 +9,9 @@ from __future__ import annotations
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Final, TypeVar
 from zlib import crc32
 
 from msgspec.structs import replace
@@ -23,7 +24,7 @@ from holdfast.formats import lines as ln
 from holdfast.formats.jsonl import HELD
 from holdfast.handle import Holdfast
 from holdfast.runs.record import is_free
-from holdfast.stores.contract import PLAIN, CheckpointRow, Refs, Span, Store, Summary, ThreadRow
+from holdfast.stores.contract import PLAIN, CheckpointRow, Position, Refs, Span, Store, Summary, ThreadRow
 from holdfast.stores.contract_runs import RunRow
 from holdfast.text import quoted
 from holdfast.threads import scan
@@ -31,6 +32,8 @@ from holdfast.threads.scan import thread_named, walked, with_refs
 from holdfast.threads.soundness import Examiner
 from holdfast.threads.strays import UsedCells, append_of
 from holdfast.types import Problem
+
+T = TypeVar("T")
 
 _PAGE: Final = 200
 _NO_SUMMARY: Final = Summary(step=0, status="", agent=None, size=0, updated_at=0)
@@ -119,12 +122,15 @@ class _Exporting:
         for done, (number, name) in enumerate(list(self._selected.items())):
             self._tell("reading", done, len(self._selected))
             try:
-                for span, _ in self._reached(number):
-                    if span.thread != number:
-                        self._users[span.thread].add(number)
-                        self._tied |= {span.thread, number}
+                for used in self._unless_changed(number, name, partial(self._used_by, number)):
+                    self._users[used].add(number)
+                    self._tied |= {used, number}
             except Damaged as damage:
                 self._leave_out(number, name, str(damage))
+
+    def _used_by(self, number: int) -> set[int]:
+        """The other threads whose cells a thread uses."""
+        return {span.thread for span, _ in self._reached(number)} - {number}
 
     def _ordered(self) -> Iterator[int]:
         """The numbers of the threads to write; a thread comes before those that use its cells."""
@@ -158,11 +164,23 @@ class _Exporting:
     # -- a thread ----------------------------------------------------------------------------------------------------
 
     def _thread(self, number: int) -> None:
-        gathered = UsedCells()
         name = self._selected.get(number)
-        read = None if name is None else self._read_thread(number, name)
-        if name is not None and read is not None and not self._examine(number, name, read[0], gathered):
-            read, gathered = None, UsedCells()
+        needed = {
+            each: self._selected[each] for each in (number, *self._users.get(number, ())) if each in self._selected
+        }
+        before = {each: self._state_of(each, its_name) for each, its_name in needed.items()}
+        read, gathered = (None, UsedCells()) if name is None else self._sound(number, name)
+        try:
+            self._write_thread(number, read, gathered)
+        except Damaged as damage:  # it is not damaged if another writer has deleted what it reads
+            for each, its_name in needed.items():
+                if self._state_of(each, its_name) != before[each]:
+                    raise self._changed(its_name) from damage
+            raise
+
+    def _write_thread(
+        self, number: int, read: tuple[ThreadRow, RunRow | None, int] | None, gathered: UsedCells
+    ) -> None:
         for user in self._users.get(number, ()):
             if user in self._selected:
                 for span, _ in self._reached(user):
@@ -176,49 +194,70 @@ class _Exporting:
         elif strays:
             self._cells_only(number, strays)
 
-    def _read_thread(self, number: int, name: str) -> tuple[ThreadRow, RunRow | None, int] | None:
-        """A consistent view of the thread, its run and the number of its last journal entry."""
+    def _sound(self, number: int, name: str) -> tuple[tuple[ThreadRow, RunRow | None, int] | None, UsedCells]:
+        """A view of a thread, and the cells it has and needs. None, and the thread is left out, if it is damaged."""
         try:
-            for _ in range(_LOOKS_MAX):
-                thread = thread_named(self._store, name)
-                run = self._store.run(number)
-                entries = self._store.last_entry(number)
-                if thread is None or thread.position.thread != number:
-                    raise NotFound(f"the export was stopped: thread {quoted(name)} was dropped meanwhile")
-                again = thread_named(self._store, name)
-                if again is not None and again.position == thread.position and _is_same(self._store.run(number), run):
-                    return thread, run, entries
+            return self._unless_changed(number, name, partial(self._examined, number, name))
         except Damaged as damage:
             self._leave_out(number, name, str(damage))
-            return None
-        raise HoldfastError(
-            f"the export was stopped: thread {quoted(name)} changed during each of {_LOOKS_MAX} attempts to read it. "
-            "Try again later."
+            return None, UsedCells()
+
+    def _unless_changed(self, number: int, name: str, read: Callable[[], T]) -> T:
+        """Call `read`, and again if it finds damage and another writer has changed the thread meanwhile."""
+        for _ in range(_LOOKS_MAX):
+            before = self._state_of(number, name)
+            try:
+                return read()
+            except Damaged:
+                if self._state_of(number, name) == before:
+                    raise
+        raise self._changed(name)
+
+    def _state_of(self, number: int, name: str) -> tuple[Position, int]:
+        """The position and the number of checkpoints of a thread. NotFound if it was dropped."""
+        thread = thread_named(self._store, name)
+        if thread is None or thread.position.thread != number:
+            raise NotFound(
+                f"the export was stopped: thread {quoted(name)} was dropped meanwhile. Export again, or name threads."
+            )
+        return thread.position, thread.count
+
+    def _changed(self, name: str) -> HoldfastError:
+        return HoldfastError(
+            f"the export was stopped: thread {quoted(name)} was changed while it was read. Try again later."
         )
 
-    def _examine(self, number: int, name: str, thread: ThreadRow, gathered: UsedCells) -> bool:
-        """Check a thread and collect the cells it has and needs. False, and the thread is left out, if damaged."""
+    def _read_thread(self, number: int, name: str) -> tuple[ThreadRow, RunRow | None, int]:
+        """A consistent view of the thread, its run and the number of its last journal entry."""
+        for _ in range(_LOOKS_MAX):
+            before = self._state_of(number, name)
+            thread = thread_named(self._store, name)
+            run = self._store.run(number)
+            entries = self._store.last_entry(number)
+            if thread is not None and self._state_of(number, name) == before and _is_same(self._store.run(number), run):
+                return thread, run, entries
+        raise self._changed(name)
+
+    def _examined(self, number: int, name: str) -> tuple[tuple[ThreadRow, RunRow | None, int], UsedCells]:
+        """A view of a thread, and the cells it has and needs. Damaged if it cannot be read."""
+        read, gathered = self._read_thread(number, name), UsedCells()
         named: list[Span] = []
-        try:
-            with Examiner(self._store, names=named.append) as examiner:
-                for examined in examiner.thread(number):
-                    if examined.seq > thread.position.last:
-                        break
-                    if examined.problems and (examined.is_chained or len(examined.problems) > 1):
-                        raise Damaged(f"checkpoint {examined.seq}: {'; '.join(examined.problems)}")
-                    if examined.row is not None and not examined.row.deleted:
-                        gathered.wrote(number, examined.seq, read_skeleton(examined.row).wrote)
-                    for span in named:
-                        if span.thread == number:
-                            gathered.names(span)
-                    named.clear()
-            after = 0
-            while page := self._store.entries(number, after=after, limit=_PAGE):
-                after = page[-1].number
-        except Damaged as damage:
-            self._leave_out(number, name, str(damage))
-            return False
-        return True
+        with Examiner(self._store, names=named.append) as examiner:
+            for examined in examiner.thread(number):
+                if examined.seq > read[0].position.last:
+                    break
+                if examined.problems and (examined.is_chained or len(examined.problems) > 1):
+                    raise Damaged(f"checkpoint {examined.seq}: {'; '.join(examined.problems)}")
+                if examined.row is not None and not examined.row.deleted:
+                    gathered.wrote(number, examined.seq, read_skeleton(examined.row).wrote)
+                for span in named:
+                    if span.thread == number:
+                        gathered.names(span)
+                named.clear()
+        after = 0
+        while page := self._store.entries(number, after=after, limit=_PAGE):
+            after = page[-1].number
+        return read, gathered
 
     def _leave_out(self, number: int, name: str, why: str) -> None:
         self._selected.pop(number, None)

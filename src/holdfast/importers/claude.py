@@ -32,7 +32,7 @@ _TALK: Final = re.compile(rb'"type"\s*:\s*"(?:' + b"|".join(kind.encode() for ki
 def open_claude(path: str, hf: Holdfast | None, options: Options) -> ForeignSource:
     """Open a transcript or a folder of them. NotFound if it does not exist, InvalidArgument if it is neither."""
     if not os.path.exists(path):
-        raise NotFound(f"there is no file or folder {path}")
+        raise NotFound(f"there is no file or folder {path}; nothing was imported. Check the path.")
     left: list[ForeignThread] = []
     if os.path.isdir(path):
         files = [TranscriptFile(each, options.max_file_bytes) for each in _transcripts(path, left)]

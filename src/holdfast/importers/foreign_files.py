@@ -246,7 +246,7 @@ class SqliteFile:
         if os.path.isdir(path):
             raise InvalidArgument(f"{path} is a folder, not a {what}")
         if not os.path.isfile(path):
-            raise NotFound(f"there is no file {path}")
+            raise NotFound(f"there is no file {path}; nothing was imported. Check the path.")
         self._connection = connect(path, limit)
         try:
             self._connection.execute("BEGIN")

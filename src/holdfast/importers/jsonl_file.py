@@ -30,9 +30,9 @@ class LineFile:
         try:
             self._file = open(path, "rb")  # noqa: SIM115 - closed by close()
         except FileNotFoundError:
-            raise NotFound(f"there is no file {path}") from None
+            raise NotFound(f"there is no file {path}; nothing was imported. Check the path.") from None
         except OSError as error:
-            raise InvalidArgument(f"cannot read {path} ({error.strerror})") from error
+            raise InvalidArgument(f"cannot read {path} ({error.strerror}); nothing was imported") from error
         self._blobs: dict[str, list[Place]] = {}
         self.exported: tuple[int, int] | None = None
         """The number of threads and checkpoints of a complete export."""
@@ -47,9 +47,13 @@ class LineFile:
         line = self._file.readline(_FIRST_MAX)
         record = ln.replayed(line[:-1]) if line.endswith(b"\n") and ln.is_whole(line[:-1]) else None
         if not isinstance(record, ln.ExportLine | ln.ThreadHeader):
-            why = f"{self.path} was not written by `holdfast export`"
+            why = (
+                f"{self.path} was not written by `holdfast export`; nothing was imported. Name another format or file."
+            )
             if line.endswith(b"\r\n"):
-                why = f"{self.path} was changed: its lines end with CR LF. Copy the file in binary mode"
+                why = (
+                    f"{self.path} was changed: its lines end with CR LF; nothing was imported. Copy it in binary mode."
+                )
             raise InvalidArgument(why)
         ln.require_known(record.format)
         return record if isinstance(record, ln.ExportLine) else None

@@ -23,7 +23,7 @@ def open_sqlite(path: str, hf: Holdfast | None, _options: Options) -> ImportSour
     except ModuleNotFoundError as error:
         raise _missing("langgraph-checkpoint-sqlite", "langgraph") from error
     if not os.path.isfile(path):
-        raise NotFound(f"there is no file {path}")
+        raise NotFound(f"there is no file {path}; nothing was imported. Check the path.")
     stack = ExitStack()
     try:
         address = f"file:{quote(os.path.abspath(path))}?mode=ro"

@@ -256,10 +256,14 @@ def _does(tools: Tools, row: Entry, *, is_last: bool) -> tuple[Does, str]:
             return "answered", "its result is recorded"
         case "given_up":
             return "answered", "the model sees that the outcome is unknown"
+        case "unstored":
+            return "decide", "It happened, and its result could not be stored. What was the result?"
         case "failed" if row.kind == "wait":
             return "answered", "it was not answered in time, and WaitTimedOut is raised again"
         case "failed" | "not_done" if is_raised_failure(row) and not is_last:
             return "answered", "the program continued after the error, so the error is raised again"
+        case "started" | "failed" if row.kind == "child":
+            return "child", "the child run is not completed"
         case "failed":
             return "again", "it failed, and the program did not continue after the error"
         case "not_done":
@@ -268,8 +272,6 @@ def _does(tools: Tools, row: Entry, *, is_last: bool) -> tuple[Does, str]:
             return "wait", "sleeping" if row.name == SLEEP else "no answer yet"
         case "asked":
             return "decide", "needs approval before it is called"
-        case _ if row.kind == "child":
-            return "child", "the child run is not completed"
         case _ if row.kind in ("model", "read"):
             return "again", "its result was not recorded"
         case _:

@@ -279,6 +279,71 @@ def test_the_first_write_does_not_need_the_runs_before_it(savers: Savers) -> Non
     assert late_turn(player, 5) == ["work 3", "work 5"]
 
 
+def test_a_rewind_to_the_start_of_an_exit_run_does_not_get_its_writes(savers: Savers) -> None:
+    saver = savers.open()
+    player = player_on(saver, 100)
+    player.graph.invoke({"turn": 0, "line": ["left behind"]}, player.config, durability="exit")
+    start = player.history()[-1].config["configurable"]["checkpoint_id"]
+
+    saver.rewind("t", start)
+
+    answer = turn(player, 1)
+    assert answer == expected(100, 1)
+    assert player_on(savers.open(), 100).state().values == answer
+
+
+class Before(TypedDict):
+    turn: int
+
+
+def upgraded(saver: Any, schema: type, thread: str = "t") -> Player:
+    """A graph whose newer version has a DeltaChannel that the older one does not have."""
+    builder: Any = StateGraph(schema)
+    builder.add_node("work", lambda state: {"line": [f"work {state['turn']}"]} if schema is Late else {})
+    builder.add_edge(START, "work")
+    return Player(builder.compile(checkpointer=saver), is_async=False, durability="sync", thread=thread)
+
+
+def test_a_channel_that_a_thread_got_later_does_not_need_the_runs_before_it(savers: Savers) -> None:
+    saver = savers.open()
+    old = upgraded(saver, Before)
+    for number in range(2):
+        old.invoke({"turn": number}, {**old.config, "metadata": {"run_id": f"run-{number}"}})
+    new = upgraded(saver, Late)
+    assert late_turn(new, 2) == ["work 2"]
+
+    saver.delete_for_runs(["run-0"])
+
+    assert upgraded(savers.open(), Late).state().values["line"] == ["work 2"]
+    assert late_turn(new, 3) == ["work 2", "work 3"]
+
+
+def test_a_fork_that_gets_a_channel_later_does_not_need_its_origin(savers: Savers) -> None:
+    saver = savers.open()
+    old = upgraded(saver, Before)
+    old.invoke({"turn": 0})
+    saver.fork("t", "fork")
+
+    saver.delete_thread("t")
+
+    assert late_turn(upgraded(saver, Late, "fork"), 2) == ["work 2"]
+
+
+def test_after_a_rewind_to_before_a_channel_was_there_its_first_write_does_not_count(savers: Savers) -> None:
+    saver = savers.open()
+    old = upgraded(saver, Before)
+    old.invoke({"turn": 0})
+    before = before_the_first_write(old)
+    saver.fork("t", "fork", before)
+    new = upgraded(saver, Late, "fork")
+    new.invoke(None)
+
+    saver.rewind("fork", before_the_first_write(new))
+
+    assert new.invoke(None)["line"] == ["work 0"]
+    assert upgraded(savers.open(), Late, "fork").state().values["line"] == ["work 0"]
+
+
 class WithoutDelta(TypedDict):
     turn: int
     count: Annotated[int, UntrackedValue]

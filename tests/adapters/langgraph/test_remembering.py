@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from holdfast.adapters.langgraph import HoldfastSaver, checkpoints, messages, wr
 from holdfast.adapters.langgraph.serde import Values
 from tests.adapters.langgraph.conftest import Savers
 from tests.adapters.langgraph.faces import Face, config, numbers
+from tests.interruption import Interrupt
 
 THREAD: Any = {"configurable": {"thread_id": "t"}}
 
@@ -321,6 +323,32 @@ def test_writes_of_one_checkpoint_that_are_too_many_for_memory_are_read(savers: 
 
     assert face.writes(1) == [("late", "draft", "y")]
     assert saver.core.thread("t", "").journal.size <= writes._KNOWN_BYTES
+
+
+def test_an_interrupt_leaves_no_checkpoint_without_its_writes(local: Savers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writes, "_KNOWN_BYTES", 200)
+    saver, other = Face(local.open(), is_async=False), Face(local.open(), is_async=False)
+    wrong: dict[str, list[int]] = {}
+    at, is_over = 0, False
+    while not is_over:
+        at += 1
+        for number in range(1, 5):
+            saver.put(number, {}, parent=number - 1 or None, thread=at)
+            saver.write(number, [("a", f"{number}" * 50)], thread=at)
+        interrupt = Interrupt(at, number=signal.SIGINT, within=writes.__file__, checks=True)
+        with interrupt.strike():
+            saver.writes(1, thread=at)
+            other.write(3, [("b", "more")], "another task", thread=at)
+            saver.write(2, [("b", "more")], "another task", thread=at)
+            saver.writes(3, thread=at)
+        missing = [
+            number for number in range(1, 5) if saver.writes(number, thread=at) != other.writes(number, thread=at)
+        ]
+        if missing:
+            wrong[interrupt.place] = missing
+        is_over = not interrupt.came
+
+    assert wrong == {}
 
 
 def test_the_states_that_are_kept_in_memory_take_few_bytes(tmp_path: Path) -> None:

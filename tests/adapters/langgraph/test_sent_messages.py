@@ -16,7 +16,7 @@ from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.errors import Damaged
 from holdfast.threads import scan
 from tests.adapters.langgraph.conftest import Savers
-from tests.adapters.langgraph.faces import Face, checkpoint_id
+from tests.adapters.langgraph.faces import Face, checkpoint_id, version
 
 Another = Callable[[], Face]
 
@@ -124,6 +124,44 @@ def test_writes_stay_when_another_process_stores_their_checkpoint_anew(saver: Fa
     another().put(1, {"messages": told(10, start=20)})
 
     assert saver.writes(1) == another().writes(1) == [("task", "__pregel_tasks", sent(messages))]
+
+
+def test_a_fork_has_the_writes_of_a_checkpoint_that_another_process_stored_anew(saver: Face, another: Another) -> None:
+    messages = told(10)
+    saver.put(1, {"messages": messages})
+    saver.write(1, [("__pregel_tasks", sent(messages))])
+    another().put(1, {"messages": told(10, start=20)})
+
+    made: Any = saver.saver
+    made.fork("t", "fork")
+
+    assert another().writes(thread="fork") == [("task", "__pregel_tasks", sent(messages))]
+
+
+@pytest.mark.parametrize("way", ["prune", "rewind", "fork"])
+def test_a_history_has_the_writes_of_a_checkpoint_that_another_process_stored_anew(
+    saver: Face, another: Another, way: str
+) -> None:
+    messages, other = told(10), another()
+    given: Any = {"versions": {"messages": version(1), "d": version(1)}}
+    given["metadata"] = {"counters_since_delta_snapshot": {"d": (1, 1)}}
+    saver.put(1, {"messages": messages}, **given)
+    saver.write(1, [("d", messages)])
+    other.put(1, {"messages": told(10, start=20)}, **given)
+    other.put(2, {"messages": told(10, start=20)}, parent=1, **given)
+    other.put(3, {"messages": told(10, start=20)}, parent=2, **given)
+
+    made: Any = saver.saver
+    match way:
+        case "prune":
+            made.prune(["t"])
+        case "rewind":
+            made.rewind("t", checkpoint_id(2))
+        case _:
+            made.fork("t", "fork")
+
+    thread = "fork" if way == "fork" else "t"
+    assert other.history(None, ["d"], thread=thread) == {"d": {"writes": [("task", "d", messages)]}}
 
 
 def test_what_is_written_to_a_checkpoint_while_another_process_stores_it_anew_is_never_wrong(lasting: Savers) -> None:

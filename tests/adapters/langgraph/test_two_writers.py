@@ -6,6 +6,7 @@ import asyncio
 import copy
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +14,11 @@ from langchain_core.messages import HumanMessage
 from langgraph.types import Command
 
 import holdfast
+from holdfast.adapters.langgraph import HoldfastSaver
 from tests.adapters.langgraph import graphs
 from tests.adapters.langgraph.children import CONFIG, answering, ask, contend, processes
 from tests.adapters.langgraph.conftest import Savers
-from tests.adapters.langgraph.faces import Face, checkpoint, config, numbers
+from tests.adapters.langgraph.faces import Face, checkpoint, config, numbers, version
 from tests.adapters.langgraph.playing import Player
 from tests.selection import every_store, tries
 from tests.waiting import DEADLINE
@@ -298,3 +300,17 @@ def test_threads_do_not_conflict_with_each_other(savers: Savers) -> None:
 
     with ThreadPoolExecutor(4) as threads:
         assert [*threads.map(work, "abcd")] == [10] * 4
+
+
+def test_who_is_overtaken_is_told_although_the_cache_was_full_meanwhile(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    with HoldfastSaver(path, base_bytes=100_000) as saver, HoldfastSaver(path) as other:
+        face, told = Face(saver, is_async=False), {"caller": "mine"}
+        face.put(1, {"a": "x" * 50_000})
+        assert saver.get_tuple({**config(), "metadata": told}) is not None
+        for number in range(4):
+            face.put(1, {"a": "x" * 90_000}, thread=f"{number}")
+        Face(other, is_async=False).put(2, {"a": 2}, parent=1)
+
+        with pytest.raises(holdfast.Conflict, match="another writer has continued"):
+            saver.put({**config(number=1), "metadata": told}, checkpoint(3, {"a": 3}, {"a": version(3)}), {}, {})

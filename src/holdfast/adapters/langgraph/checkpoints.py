@@ -91,7 +91,13 @@ class GraphThread:
     """One namespace of a LangGraph thread. Call methods with an underscore with the lock held."""
 
     def __init__(
-        self, context: Context, thread_id: str, namespace: str, messages: MessageCache, schema: Schema
+        self,
+        context: Context,
+        thread_id: str,
+        namespace: str,
+        messages: MessageCache,
+        schema: Schema,
+        readers: Readers,
     ) -> None:
         self.thread_id: Final = thread_id
         self.namespace: Final = namespace
@@ -99,6 +105,7 @@ class GraphThread:
         self.name: Final = self.placer.name
         self.lock: Final = self.placer.lock
         self.journal: Final = Journal(context, self.lock)
+        self.readers: Final = readers
         self.is_held = False  # whether an invocation of this process holds the thread
         self._messages = messages
         self._schema = schema
@@ -108,7 +115,6 @@ class GraphThread:
         self._stored: OrderedDict[int, Stored] = OrderedDict()
         self._stored_bytes = 0
         self._latest: Stored | None = None
-        self._readers = Readers()
         self.seed: tuple[tuple[int, int, str], StoredValue] | None = None  # the last one that a history started from
 
     @property
@@ -252,7 +258,7 @@ class GraphThread:
         def read(head: Head | None) -> CheckpointTuple | None:
             latest = None if head is None else head.note.id
             if asked is None:
-                self._readers.note(config, latest)
+                self.readers.note(config, latest)
             if head is None or latest is None:
                 return None
             self.journal.look(head.position.thread)
@@ -357,7 +363,7 @@ class GraphThread:
 
     def _put(self, head: Head | None, put: Put, config: RunnableConfig) -> None:
         latest = None if head is None or head.note.id is None else head.note.id
-        if self._readers.is_overtaken(config, put.parent, latest):
+        if self.readers.is_overtaken(config, put.parent, latest):
             done = "deleted the thread" if latest is None else "continued from the same checkpoint"
             raise Overtaken(
                 f"thread {quoted(self.name)}: another writer has {done} meanwhile; nothing was stored. "
@@ -380,9 +386,9 @@ class GraphThread:
         if head is not None and latest is not None and put.id < latest and put.parent != latest:
             # The checkpoint with the largest id stays the latest, unless this one follows it.
             self.point(placed, head.note)
-            self._readers.forget(config)
+            self.readers.forget(config)
         else:
-            self._readers.stored(config, put.id)
+            self.readers.stored(config, put.id)
 
     def _place(
         self,

@@ -15,7 +15,6 @@ from holdfast.adapters.langgraph.records import (
     checked_thread_id,
     journal_name,
     metadata_of,
-    needs_ancestors,
     note_of,
     without_parent,
 )
@@ -68,7 +67,7 @@ def _copy(thread: GraphThread, head: Head, copy: GraphThread, newest: set[int]) 
     if first is not None and first.id is not None:
         copy.append(entry_of(first.id, COPIED, "", []))
     if forked is not None and forked.row.parent is not None and forked.row.parent[0]:
-        thread.journal.look(number)
+        thread.journal.forget()
         own = thread.writes(head, forked, head.note.id or "") + [e for e in own if e.topic != head.note.id]
     for entry in own:
         copy.append(entry)
@@ -98,13 +97,13 @@ def fork(core: Core, source_thread_id: object, target_thread_id: object, checkpo
                 raise Conflict(f"thread {quoted(source)} was changed meanwhile. Delete {quoted(target)} and try again.")
             history = needed_history(thread, at, of_thread)
             if is_latest:
-                thread.journal.look(stored.number)  # another process may have written since the last read
+                thread.journal.forget()  # another process may have written, or stored the checkpoint anew
                 writes = thread.writes(at, stored, of_thread.id)
         copy = core.thread(target, thread.namespace)
         with copy.lock:
             copy.placer.copy(stored.row, stored.number, expect=None, under=None)
             copy.forget()
-            if needs_ancestors(of_thread):  # they may be pruned or deleted later
+            if of_thread.absent:  # its ancestors may be pruned or deleted later
                 _keep_history(copy, history)
             copy.append(entry_of(of_thread.id, COPIED, "", []))
             for entry in writes:
@@ -162,7 +161,7 @@ def rewind(core: Core, thread_id: object, checkpoint_id: str) -> None:
             step = metadata.get("step")
             history = needed_history(thread, at, of_thread)
             copied = replace(of_thread, id=str(uuid6(clock_seq=-2)), parent=of_thread.id)
-            if needs_ancestors(of_thread):  # the writes of the original are not part of the copy
+            if of_thread.absent:  # the writes of the original are not part of the copy
                 copied = without_parent(copied)
             more = {"source": "fork", "step": step + 1 if type(step) is int else step}
             thread.put_again(at, stored, history, copied, {**metadata, **more})

@@ -28,7 +28,7 @@ from holdfast.adapters.langgraph.records import (
 )
 from holdfast.adapters.langgraph.schema import Schema
 from holdfast.adapters.langgraph.serde import Values
-from holdfast.adapters.langgraph.stored import Head
+from holdfast.adapters.langgraph.stored import Head, Readers
 from holdfast.delta.load import CellReader
 from holdfast.handle import Holdfast
 from holdfast.stores.contract import Block, Cells, Span
@@ -50,6 +50,7 @@ class Core:
         self.invocations: Final = Invocations(hf.context.at_close)
         self._lock = threading.Lock()
         self._threads: OrderedDict[tuple[str, str], GraphThread] = OrderedDict()
+        self._readers: OrderedDict[tuple[str, str], Readers] = OrderedDict()  # of threads that were dropped
         forksafe.renew_in_child(self)
 
     @property
@@ -61,7 +62,8 @@ class Core:
         with self._lock:
             thread = self._threads.pop(place, None)
             if thread is None:
-                thread = GraphThread(self.context, thread_id, namespace, self.messages, self._schema)
+                readers = self._readers.pop(place, None) or Readers()
+                thread = GraphThread(self.context, thread_id, namespace, self.messages, self._schema, readers)
                 self._make_room()
             self._threads[place] = thread
             return thread
@@ -74,7 +76,11 @@ class Core:
             unused = next((each for each, one in self._threads.items() if not one.is_held), None)
             if unused is None:
                 return
-            size -= self._threads.pop(unused).size
+            dropped = self._threads.pop(unused)
+            size -= dropped.size
+            self._readers[unused] = dropped.readers  # a caller may have read it, and not stored yet
+            if len(self._readers) > _THREADS_MAX:
+                self._readers.popitem(last=False)
 
     def threads_of(self, thread_id: str) -> list[GraphThread]:
         """The namespaces of a thread, the root first. Threads not written by LangGraph are skipped."""

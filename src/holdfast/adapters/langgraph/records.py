@@ -178,11 +178,6 @@ def new_note(
     return Note(0, id, parent, tuple(following), tuple(absent), {}, _NO_ROW)
 
 
-def needs_ancestors(note: Note) -> bool:
-    """Whether the writes of the ancestors count: for a DeltaChannel, also before its first write."""
-    return bool(note.absent or note.metadata.get(DELTA_COUNTERS))
-
-
 def without_parent(note: Note) -> Note:
     """The note of a checkpoint whose parent is no longer needed."""
     return replace(note, parent=None, before=note.parent or note.before)

@@ -27,7 +27,6 @@ from holdfast.adapters.langgraph.records import (
     checked_thread_id,
     journal_name,
     metadata_of,
-    needs_ancestors,
     note_of,
     of_name,
     without_parent,
@@ -195,8 +194,7 @@ def _gather(line: _Ancestors, note: Note, found: dict[str, _History], left: set[
             found[write.channel].writes.append((write.task, write.value))
     for channel in left.difference(note.absent):
         found[channel].seed = line.seed(note, channel)
-        if found[channel].seed is not None:
-            left.discard(channel)
+        left.discard(channel)  # without a value it has no version: nothing was written to it before
 
 
 def _take_over(line: _Ancestors, note: Note, found: dict[str, _History], left: set[str]) -> None:
@@ -334,7 +332,7 @@ def _still_needed(thread: GraphThread, head: Head) -> list[str]:
     if type(version) is int and version < _SENDS_ELSEWHERE and parent is not None:
         before = thread.find(head, parent)
         if before is not None:
-            thread.journal.look(before.number)
+            thread.journal.forget()  # another process may have stored the checkpoint anew
             writes = merged(thread.writes(head, before, parent), lambda: before)
             if any(write.channel == TASKS for write in writes):
                 return [head.note.id, parent]
@@ -356,7 +354,7 @@ def _remove(thread: GraphThread, head: Head, kept: Collection[str]) -> None:
     now = head
     for id, note in notes.items():
         # The latest one is stored again last: others must not see an earlier one as the latest.
-        if (id == tip or needs_ancestors(note)) and note.parent is not None and note.parent not in notes:
+        if (id == tip or note.absent) and note.parent is not None and note.parent not in notes:
             now = _put_without_parent(thread, now, id, note)
             notes[id] = now.note
     if tip is None:
@@ -381,6 +379,7 @@ def _put_without_parent(thread: GraphThread, head: Head, id: str, note: Note) ->
 
 def needed_history(thread: GraphThread, head: Head, note: Note) -> dict[str, Any]:
     """The history of a checkpoint's DeltaChannels, to be stored with a copy that has no parent."""
+    thread.journal.forget()  # another process may have stored a checkpoint anew, and its writes with it
     counted = note.metadata.get(DELTA_COUNTERS) or {}
     delta = [channel for channel in note.absent if channel in counted]
     history = _history(thread, head, note.id, delta, may_be_copies=False)

@@ -140,7 +140,7 @@ class Journal:
         self._known: OrderedDict[str, list[Entry]] = OrderedDict()  # all entries of a checkpoint, up to `_last`
         self.size = 0  # the bytes of these
         self._merged: dict[str, tuple[int, list[Write]]] = {}  # of those in `_known`, with the newest entry of each
-        self._others: set[str] = set()  # checkpoints with entries that are not in `_known`
+        self._others: set[str] = set()  # checkpoints with entries that were not in `_known` at some time
         self._is_complete = False  # whether every checkpoint with entries is in `_known` or `_others`
 
     def append(self, entry: Entry, thread: Callable[[int], int]) -> None:
@@ -218,20 +218,22 @@ class Journal:
         self._is_complete = last == 0
 
     def _keep(self, checkpoint: str, entries: list[Entry]) -> None:
-        self._known[checkpoint] = entries
         for entry in entries:
             self.size += len(entry.result or b"")
+        self._known[checkpoint] = entries
         if len(self._known) > _KNOWN_MAX or self.size > _KNOWN_BYTES:
             self._drop_oldest()
 
     def _drop_oldest(self) -> None:
         """Drop cached entries until the others are few enough."""
-        while len(self._known) > _KNOWN_MAX or self.size > _KNOWN_BYTES:
-            checkpoint, entries = self._known.popitem(last=False)
-            for entry in entries:
-                self.size -= len(entry.result or b"")
+        while self._known and (len(self._known) > _KNOWN_MAX or self.size > _KNOWN_BYTES):
+            checkpoint = next(iter(self._known))
+            self._others.add(checkpoint)  # first: after an interrupt or a fork() it would seem to have no writes
             self._merged.pop(checkpoint, None)
-            self._others.add(checkpoint)
+            for entry in self._known.pop(checkpoint):
+                self.size -= len(entry.result or b"")
+        if not self._known:
+            self.size = 0  # an interrupt may have left it too large
 
     def of(self, thread: int, checkpoint: str) -> list[Entry]:
         """The entries of a checkpoint as of the last look, oldest first. Call it with the lock held."""
@@ -243,7 +245,6 @@ class Journal:
             return known
         is_none = self._is_complete and checkpoint not in self._others
         known = [] if is_none else [entry for entry in self._all(thread, checkpoint) if entry.kind == KIND]
-        self._others.discard(checkpoint)
         self._keep(checkpoint, known)
         return known
 
@@ -305,8 +306,8 @@ class Journal:
             elif known is None:
                 self._others.add(entry.topic)
             elif not known or known[-1].number < entry.number:
-                known.append(entry)
                 self.size += len(entry.result or b"")
+                known.append(entry)
         if entries:
             self._last = entries[-1].number
         if self.size > _KNOWN_BYTES:

@@ -35,7 +35,9 @@ def copy(tx: SQLiteTransaction, path: str, progress: Callable[[int, int], None] 
         _fill(tx.connection, path, progress)
         return os.stat(path).st_size
     except OSError as error:
-        raise StoreError(f"{path}: cannot write the copy") from error
+        raise StoreError(
+            f"{path}: the copy cannot be written; the store was not changed. Name another path."
+        ) from error
 
 
 def _fill(connection: sqlite3.Connection, path: str, progress: Callable[[int, int], None] | None) -> None:
