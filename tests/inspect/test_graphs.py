@@ -19,8 +19,7 @@ from langgraph.types import Command, Send, interrupt
 
 import holdfast
 from holdfast import Holdfast
-from holdfast.adapters.langgraph import HoldfastSaver
-from holdfast.adapters.langgraph.tools import wrap_tools
+from holdfast.adapters.langgraph import HoldfastSaver, wrap_tools
 from holdfast.inspect import (
     Commands,
     Filter,

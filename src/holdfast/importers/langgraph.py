@@ -76,7 +76,7 @@ class _Saver:
 
     def __init__(self, saver: Any, stack: ExitStack, hf: Holdfast | None) -> None:
         from holdfast.adapters.langgraph.saver import HoldfastSaver
-        from holdfast.adapters.langgraph.transfer import places_of
+        from holdfast.adapters.langgraph.saver_migration import places_of
 
         self._stack = stack
         self._source = saver
@@ -98,7 +98,7 @@ class _Thread:
     """One namespace of a thread."""
 
     def __init__(self, source: Any, target: Any, place: tuple[Any, str], ids: list[str]) -> None:
-        from holdfast.adapters.langgraph.records import thread_name
+        from holdfast.adapters.langgraph.checkpoint_format import thread_name
 
         self.name = thread_name(str(place[0]), place[1])
         self._source = source
@@ -108,8 +108,8 @@ class _Thread:
         self._is_continued = False  # in this store
 
     def move(self, tally: ImportTally) -> None:
-        from holdfast.adapters.langgraph import transfer
-        from holdfast.adapters.langgraph.records import config_of
+        from holdfast.adapters.langgraph import saver_migration
+        from holdfast.adapters.langgraph.checkpoint_format import config_of
 
         known = self._known()
         self._is_continued = not known <= set(self._ids)
@@ -122,29 +122,29 @@ class _Thread:
             elif id in known:
                 tally.present()
                 if not tally.dry_run and not self._is_continued:
-                    tally.moved_writes(transfer.add_writes(found, self._target, self._place))
+                    tally.moved_writes(saver_migration.add_writes(found, self._target, self._place))
             elif tally.dry_run:
                 tally.moved(len(found.pending_writes or ()))
             else:
-                tally.moved(transfer.copy(found, self._target, self._place))
+                tally.moved(saver_migration.copy(found, self._target, self._place))
 
     def _known(self) -> set[str]:
         """The checkpoints that the store has. InvalidArgument if its thread was not written by LangGraph."""
         if self._target is None:
             return set()
-        thread = self._target.core.thread(str(self._place[0]), self._place[1])
+        thread = self._target.shared.thread(str(self._place[0]), self._place[1])
         with thread.lock:
             return set(thread.index(thread.look()))
 
     def check(self, tally: ImportTally) -> None:
-        from holdfast.adapters.langgraph import transfer
-        from holdfast.adapters.langgraph.records import config_of
+        from holdfast.adapters.langgraph import saver_migration
+        from holdfast.adapters.langgraph.checkpoint_format import config_of
 
         for id in self._ids:
             found = self._source.get_tuple(config_of(*self._place, id))
             if found is None:
                 continue
-            for part in transfer.differences(found, self._target, self._place):
+            for part in saver_migration.differences(found, self._target, self._place):
                 if part != "writes" or not self._is_continued:
                     tally.differ(f"checkpoint {id}", f"differs from the source: its {part}")
             tally.checked()

@@ -18,9 +18,8 @@ from langgraph.prebuilt import ToolNode, create_react_agent, tools_condition
 
 import holdfast
 from holdfast import Happened, NotDone
-from holdfast.adapters.langgraph import HoldfastSaver
+from holdfast.adapters.langgraph import HoldfastSaver, wrap_tools
 from holdfast.adapters.langgraph.middleware import HoldfastTools
-from holdfast.adapters.langgraph.tools import wrap_tools
 from tests.adapters.langgraph.graphs import Chat, Scripted, call
 
 Way = Literal["agent", "react", "graph"]

@@ -16,8 +16,7 @@ from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command
 
 import holdfast
-from holdfast.adapters.langgraph import HoldfastSaver
-from holdfast.adapters.langgraph.tools import wrap_tools
+from holdfast.adapters.langgraph import HoldfastSaver, wrap_tools
 from holdfast.errors import EffectMismatch, InvalidArgument
 from tests.adapters.langgraph.conftest import Savers
 from tests.adapters.langgraph.graphs import Chat

@@ -13,8 +13,7 @@ from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, interrupt
 
 import holdfast
-from holdfast.adapters.langgraph import HoldfastSaver
-from holdfast.adapters.langgraph.tools import wrap_tools
+from holdfast.adapters.langgraph import HoldfastSaver, wrap_tools
 from holdfast.errors import AlreadyExists
 from tests.adapters.langgraph import graphs
 from tests.adapters.langgraph.conftest import Savers

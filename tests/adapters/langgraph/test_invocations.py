@@ -409,7 +409,7 @@ def test_an_interrupted_invocation_lets_other_processes_in(lasting: Savers) -> N
     try:
         build(saver).invoke(given("a"), CONFIG, durability="sync")
         run = saver.hf.context.store.run  # the record that other processes see
-        number = saver.core.thread("t", "").known_number()
+        number = saver.shared.thread("t", "").known_number()
         assert number is not None
         until(lambda: (found := run(number)) is not None and found.owner is None, "the thread is released")
     finally:
@@ -447,7 +447,7 @@ def test_an_interrupted_invocation_lets_other_processes_in_however_long_its_othe
         with ThreadPoolExecutor(1) as pool:
             pool.submit(asking(saver, beside=slow).invoke, given("a"), CONFIG, durability="sync").result(DEADLINE)
             run = saver.hf.context.store.run  # the record that other processes see
-            number = saver.core.thread("t", "").known_number()
+            number = saver.shared.thread("t", "").known_number()
             assert number is not None
             until(lambda: (found := run(number)) is not None and found.owner is None, "the thread is released")
     finally:
@@ -470,7 +470,7 @@ def test_an_invocation_that_ended_with_an_error_of_the_graph_lets_other_processe
             with pytest.raises(NotImplementedError):
                 pool.submit(graph.compile(checkpointer=saver).invoke, given("a"), CONFIG).result(DEADLINE)
             run = saver.hf.context.store.run  # the record that other processes see
-            number = saver.core.thread("t", "").known_number()
+            number = saver.shared.thread("t", "").known_number()
             assert number is not None
             until(lambda: (found := run(number)) is not None and found.owner is None, "the thread is released")
     finally:
@@ -620,7 +620,7 @@ def test_an_update_in_the_middle_keeps_an_invocation_out(local: Savers, monkeypa
     first, second = chat(saver, model), chat(local.open(), model)
     first.invoke(given("a"), CONFIG)
     storing, go = threading.Event(), threading.Event()
-    thread = saver.core.thread("t", "")
+    thread = saver.shared.thread("t", "")
     put = thread.put
 
     def slow(*what: Any) -> None:
@@ -691,7 +691,7 @@ def test_the_claim_of_a_thread_does_not_keep_back_other_threads(
     saver, model = savers.open(), Model()
     graph = chat(saver, model)
     claiming, go = threading.Event(), threading.Event()
-    slow = saver.core.thread("t", "")
+    slow = saver.shared.thread("t", "")
     number = slow.known_number
 
     def held_back() -> int | None:
@@ -714,7 +714,7 @@ def test_an_event_loop_does_not_wait_while_another_checkpoint_of_the_thread_is_s
     face = Face(saver, is_async=False)
     face.put(1, {"a": 1})
     stored = face.get(1)
-    thread = saver.core.thread("t", "")
+    thread = saver.shared.thread("t", "")
     with thread.lock, ThreadPoolExecutor(1) as pool:
         taken = pool.submit(thread.take, saver.values, stored.config, checkpoint(2, {}, {}), {}, {})
         assert taken.result(DEADLINE).parent == stored.checkpoint["id"]
@@ -724,7 +724,7 @@ def test_savers_of_a_handle_that_are_no_longer_used_are_not_kept(local: Savers) 
     hf = local.handle()
     model = Model()
     savers = [HoldfastSaver(hf) for _ in range(5)]
-    left = [weakref.ref(saver.core.invocations) for saver in savers]
+    left = [weakref.ref(saver.shared.invocations) for saver in savers]
     for number, saver in enumerate(savers):
         chat(saver, model).invoke(given("a"), {"configurable": {"thread_id": f"{number}"}})
     savers.clear()
@@ -769,7 +769,7 @@ def test_a_claim_that_is_being_renewed_stays_held_or_is_released(
         return made
 
     with saver.lock("t"), ThreadPoolExecutor(2) as pool:
-        (hold,) = saver.core.invocations._holds.values()
+        (hold,) = saver.shared.invocations._holds.values()
         monkeypatch.setattr(store, "claim", slow)
         hold.renewed_at -= 1_000
         first = pool.submit(hold.renew)
@@ -798,7 +798,7 @@ def test_a_forked_process_does_not_take_a_thread_from_its_parent(tmp_path: Path)
     with ThreadPoolExecutor(1) as pool:
         holding = pool.submit(hold)
         assert held.wait(DEADLINE)
-        ticking = [*saver.core.invocations._holds.values()]  # as in the keeper while it renews claims
+        ticking = [*saver.shared.invocations._holds.values()]  # as in the keeper while it renews claims
         child = os.fork()
         if not child:
             try:
@@ -818,7 +818,7 @@ def test_a_forked_process_does_not_take_a_thread_from_its_parent(tmp_path: Path)
 
 def test_a_lock_that_was_cancelled_while_it_was_taken_is_left(local: Savers, monkeypatch: pytest.MonkeyPatch) -> None:
     saver = local.open()
-    claimed = saver.core.invocations._claimed
+    claimed = saver.shared.invocations._claimed
 
     def slow(*given: Any) -> Any:
         found = claimed(*given)
@@ -828,7 +828,7 @@ def test_a_lock_that_was_cancelled_while_it_was_taken_is_left(local: Savers, mon
     async def cancelled() -> None:
         lock = saver.lock("t")
         with monkeypatch.context() as patched:
-            patched.setattr(saver.core.invocations, "_claimed", slow)
+            patched.setattr(saver.shared.invocations, "_claimed", slow)
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.05), lock:
                     pytest.fail("it was not cancelled")
@@ -847,7 +847,7 @@ def test_two_savers_of_a_process_do_not_both_claim_a_thread(
         with other.lock("t"):
             pass
         other.release()
-    thread, store = slow.core.thread("t", ""), slow.hf.context.store
+    thread, store = slow.shared.thread("t", ""), slow.hf.context.store
     create, claim = thread.create, store.claim
     claimed, go, inside = threading.Event(), threading.Event(), threading.Lock()
 

@@ -245,7 +245,7 @@ def test_a_write_that_was_interrupted_is_not_reported_as_stored(local: Savers, m
     """Two writes wait for a third; while they are stored one by one, the process is interrupted."""
     face = face_of(local)
     face.put(1, {"a": 0})
-    thread = face.saver.core.thread("t", "")  # type: ignore[attr-defined]  # a HoldfastSaver
+    thread = face.saver.shared.thread("t", "")  # type: ignore[attr-defined]  # a HoldfastSaver
     attempts: list[int] = []
 
     def interrupted(number: int, run: Any, entries: list[Any], *, last: int | None) -> None:

@@ -15,8 +15,7 @@ from langgraph.types import Command, interrupt
 
 import holdfast
 from holdfast import Cipher
-from holdfast.adapters.langgraph import HoldfastSaver
-from holdfast.adapters.langgraph.tools import tools_thread
+from holdfast.adapters.langgraph import HoldfastSaver, tools_thread
 from tests.adapters.langgraph import graphs
 from tests.adapters.langgraph.acting import build
 from tests.adapters.langgraph.graphs import call

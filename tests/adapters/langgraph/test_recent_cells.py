@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 from hypothesis import given, settings
 
 from holdfast import Holdfast
-from holdfast.adapters.langgraph.core import RecentCells
+from holdfast.adapters.langgraph.shared_threads import RecentCells
 from holdfast.stores.contract import Cells, Span
 from holdfast.stores.sqlite.memory import MemoryStore
 from holdfast.threads.scan import checkpoint_at, thread_named

@@ -163,18 +163,18 @@ def test_the_messages_that_are_kept_in_memory_take_few_bytes(
     monkeypatch.setattr(messages, "_CACHE_BYTES", 100_000)
     saver = savers.open()
     face = Face(saver, is_async=False)
-    cache = saver.core.messages
+    cache = saver.shared.messages
     resets = 0
     for thread in range(30):
         told: list[AIMessage] = []
         for number in range(1, 6):
             told.append(AIMessage(f"{thread} {number} " * 400, id=f"{number}", response_metadata={"n": "x" * 500}))
-            before = cache._stretches
+            before = cache._known
             face.put(number, {"messages": told}, parent=number - 1 or None, thread=f"{thread}")
             if is_read:
                 assert face.values(number, thread=f"{thread}")["messages"] == told
-            resets += cache._stretches is not before
-            known = [one for stretch in cache._stretches.values() for one in stretch.prints]
+            resets += cache._known is not before
+            known = [one for stored in cache._known.values() for one in stored.prints]
             assert sum(len(content) + len(rest) for content, rest in known) < 100_000 + 5 * 4_500
 
     assert resets in (4, 5)  # with 490 kB of messages
@@ -217,7 +217,7 @@ def test_a_redacted_message_is_not_encoded_again(savers: Savers, monkeypatch: py
 
 def test_messages_that_are_learned_meanwhile_are_not_taken_for_others() -> None:
     told = [HumanMessage(f"{number}", id=f"{number}") for number in range(3)]
-    known = messages._Stretch()
+    known = messages._StoredMessages()
     known.kinds = [HumanMessage] * 3
     known.prints = [messages.print_of(told[0])]  # the others are about to be added
 
@@ -233,7 +233,7 @@ def test_copies_are_right_after_an_interrupt_of_a_full_group() -> None:
             super().append(item)
             raise KeyboardInterrupt
 
-    known = messages._Stretch()
+    known = messages._StoredMessages()
     known.add(told[:31], prints[:31])
     known.groups = Interrupted()
     with pytest.raises(KeyboardInterrupt):
@@ -247,7 +247,7 @@ def test_copies_are_right_after_an_interrupt_of_a_full_group() -> None:
 
 def test_copies_share_their_texts_and_nothing_that_can_change() -> None:
     told = [AIMessage(f"{number} " + "long " * 50, id="i" * 80, additional_kwargs={"k": [1]}) for number in range(64)]
-    known = messages._Stretch()
+    known = messages._StoredMessages()
     known.add(told, [*map(messages.print_of, told)])
 
     first, second = (messages._copies(*known.pickled(64), 64) for _ in range(2))
@@ -282,7 +282,7 @@ def test_the_checkpoints_that_are_kept_in_memory_are_few_if_they_are_not_small(s
     for number in range(1, 101):
         face.put(number, {"draft": f"{number:08}" * 1_500}, parent=number - 1 or None)
 
-    kept = saver.core.thread("t", "")._stored.values()
+    kept = saver.shared.thread("t", "")._stored.values()
     assert len(kept) > 5
     assert sum(each.base.footprint for each in kept) <= checkpoints._STORED_BYTES
     assert numbers(face.list(config())) == [*range(100, 0, -1)]
@@ -292,7 +292,7 @@ def test_the_checkpoints_that_are_kept_in_memory_are_few_if_they_are_not_small(s
 def test_the_writes_that_are_kept_in_memory_take_few_bytes(savers: Savers) -> None:
     saver = savers.open()
     face = Face(saver, is_async=False)
-    journal = saver.core.thread("t", "").journal
+    journal = saver.shared.thread("t", "").journal
 
     def size() -> int:
         return sum(len(entry.result or b"") for entries in journal._known.values() for entry in entries)
@@ -322,7 +322,7 @@ def test_writes_of_one_checkpoint_that_are_too_many_for_memory_are_read(savers: 
     face.write(1, [("draft", "y")], "late")
 
     assert face.writes(1) == [("late", "draft", "y")]
-    assert saver.core.thread("t", "").journal.size <= writes._KNOWN_BYTES
+    assert saver.shared.thread("t", "").journal.size <= writes._KNOWN_BYTES
 
 
 def test_an_interrupt_leaves_no_checkpoint_without_its_writes(local: Savers, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,9 +357,9 @@ def test_the_states_that_are_kept_in_memory_take_few_bytes(tmp_path: Path) -> No
         for thread in range(50):
             face.put(1, {"draft": f"{thread:05}" * 20_000}, thread=f"{thread}")
             face.put(2, {"draft": f"{thread:05}" * 20_000}, parent=1, thread=f"{thread}")
-            assert sum(one.size for one in saver.core._threads.values()) < 1_000_000 + 16 * 110_000
+            assert sum(one.size for one in saver.shared._threads.values()) < 1_000_000 + 16 * 110_000
 
-        assert len(saver.core._threads) > 5
+        assert len(saver.shared._threads) > 5
         for thread in range(50):
             assert face.values(2, thread=f"{thread}") == {"draft": f"{thread:05}" * 20_000}
 
@@ -369,6 +369,6 @@ def test_a_few_large_states_take_no_more_bytes_than_many_small_ones(tmp_path: Pa
         face = Face(saver, is_async=False)
         for thread in range(10):
             face.put(1, {"draft": f"{thread:05}" * 100_000}, thread=f"{thread}")
-            assert sum(one.size for one in saver.core._threads.values()) < 1_000_000 + 510_000
+            assert sum(one.size for one in saver.shared._threads.values()) < 1_000_000 + 510_000
         for thread in range(10):
             assert face.values(1, thread=f"{thread}") == {"draft": f"{thread:05}" * 100_000}

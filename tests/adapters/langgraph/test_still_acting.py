@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 import holdfast
 from holdfast import Conflict, Happened, NotDone
-from holdfast.adapters.langgraph.tool_calls import runs_in_thread
+from holdfast.adapters.langgraph.journaled_calls import runs_in_thread
 from holdfast.adapters.langgraph.tool_journal import ToolJournal, Unsettled
 from holdfast.adapters.seam_modes import AWAITING, BLOCKING, finished
 from holdfast.runs.tools import tool_of

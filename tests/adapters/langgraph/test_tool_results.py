@@ -17,9 +17,9 @@ from langgraph.types import Command, interrupt
 
 import holdfast
 from holdfast import InvalidArgument, ToolNotDone, Unsupported
+from holdfast.adapters.langgraph import tools_thread, wrap_tools
+from holdfast.adapters.langgraph.checkpoint_format import thread_id_of
 from holdfast.adapters.langgraph.middleware import HoldfastTools
-from holdfast.adapters.langgraph.records import thread_id_of
-from holdfast.adapters.langgraph.tools import tools_thread, wrap_tools
 from tests.adapters.langgraph.acting import CONFIG, INPUT, Way, World, build, go, once, said
 from tests.adapters.langgraph.conftest import Savers
 from tests.adapters.langgraph.graphs import Scripted, call

@@ -10,8 +10,8 @@ from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
+from holdfast.adapters.langgraph.checkpoint_format import Note, namespace_of, thread_id_of
 from holdfast.adapters.langgraph.checkpoints import GraphThread
-from holdfast.adapters.langgraph.records import Note, namespace_of, thread_id_of
 from holdfast.adapters.langgraph.saver import HoldfastSaver
 from holdfast.adapters.seam_modes import Mode
 from holdfast.errors import HoldfastError, InvalidArgument
@@ -71,7 +71,7 @@ class CallPlace:
         id = self._checkpoint(namespace)
         if not isinstance(self._saver, HoldfastSaver) or id is None:
             return
-        thread = self._saver.core.thread(self.thread_id, namespace)
+        thread = self._saver.shared.thread(self.thread_id, namespace)
         deadline = time.monotonic() + (_PATIENCE_BELOW if namespace else _PATIENCE)
         while not await mode.work(lambda: is_stored(thread, id)):
             if time.monotonic() > deadline:
@@ -133,7 +133,7 @@ class CheckpointLineage:
     def _found(self, id: str) -> tuple[str | None, Any] | None:
         """The checkpoint before a checkpoint, and its source; None if it is not stored."""
         if isinstance(self._saver, HoldfastSaver):  # without reading the state
-            note = _note(self._saver.core.thread(self._thread_id, ""), id)
+            note = _note(self._saver.shared.thread(self._thread_id, ""), id)
             return None if note is None else (note.parent or note.before, note.metadata.get("source"))
         config: RunnableConfig = {
             "configurable": {"thread_id": self._thread_id, "checkpoint_ns": "", "checkpoint_id": id}

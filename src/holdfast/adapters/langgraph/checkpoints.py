@@ -18,14 +18,7 @@ from langgraph.checkpoint.base import (
 )
 from msgspec.structs import replace
 
-from holdfast.adapters.langgraph.messages import (
-    Conversation,
-    MessageCache,
-    StoredValue,
-    are_messages,
-    redacted,
-)
-from holdfast.adapters.langgraph.records import (
+from holdfast.adapters.langgraph.checkpoint_format import (
     AGENT,
     BRANCH,
     CHECKPOINT,
@@ -47,21 +40,28 @@ from holdfast.adapters.langgraph.records import (
     thread_name,
     unpacked,
 )
-from holdfast.adapters.langgraph.schema import Schema
+from holdfast.adapters.langgraph.graph_schema import Schema
+from holdfast.adapters.langgraph.messages import (
+    MessageCache,
+    MessageList,
+    StoredValue,
+    are_messages,
+    redacted,
+)
 from holdfast.adapters.langgraph.serde import Values
 from holdfast.adapters.langgraph.stored import (
     UNCHANGED,
-    Head,
+    GraphHead,
+    LatestReaders,
     Left,
     Overtaken,
     Put,
-    Readers,
     Stored,
     has_grown,
     same_versions,
     state_of,
 )
-from holdfast.adapters.langgraph.writes import COPIED, Journal, content_of, entry_of, idle_run, merged, shortened
+from holdfast.adapters.langgraph.writes import COPIED, WriteJournal, content_of, entry_of, idle_run, merged, shortened
 from holdfast.codec import msgpack
 from holdfast.delta.hints import Kept
 from holdfast.delta.load import CellReader, load_base
@@ -97,19 +97,19 @@ class GraphThread:
         namespace: str,
         messages: MessageCache,
         schema: Schema,
-        readers: Readers,
+        readers: LatestReaders,
     ) -> None:
         self.thread_id: Final = thread_id
         self.namespace: Final = namespace
         self.placer: Final = Placer(context, thread_name(thread_id, namespace))
         self.name: Final = self.placer.name
         self.lock: Final = self.placer.lock
-        self.journal: Final = Journal(context, self.lock)
+        self.journal: Final = WriteJournal(context, self.lock)
         self.readers: Final = readers
         self.is_held = False  # whether an invocation of this process holds the thread
         self._messages = messages
         self._schema = schema
-        self._head: Head | None = None
+        self._head: GraphHead | None = None
         self._index: dict[str, Note] = {}
         self._indexed = 0, 0  # the number of the thread, and the newest row in the index
         self._stored: OrderedDict[int, Stored] = OrderedDict()
@@ -129,7 +129,7 @@ class GraphThread:
 
     # -- the head ---------------------------------------------------------------------------------------------------
 
-    def look(self) -> Head | None:
+    def look(self) -> GraphHead | None:
         """Read the head from the store. InvalidArgument if the thread was not written by LangGraph."""
         found = self.placer.head()
         if found is None:
@@ -145,7 +145,7 @@ class GraphThread:
             raise InvalidArgument(
                 f"thread {self.name} was not written by LangGraph; nothing was changed. Use another thread_id."
             )
-        self._head = Head(thread.position, thread.count, note)
+        self._head = GraphHead(thread.position, thread.count, note)
         return self._head
 
     def forget(self) -> None:
@@ -156,7 +156,7 @@ class GraphThread:
         self._stored_bytes = 0
         self.journal.forget()
 
-    def racing(self, attempt: Callable[[Head | None], T], *, is_reading: bool = False) -> T:
+    def racing(self, attempt: Callable[[GraphHead | None], T], *, is_reading: bool = False) -> T:
         """Call `attempt` with the last head that was seen, and again if another writer has changed the thread.
 
         `is_reading`: the head has to be that of now. Rows that were deleted while they were read look damaged, and so
@@ -185,7 +185,7 @@ class GraphThread:
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
-    def index(self, head: Head | None) -> dict[str, Note]:
+    def index(self, head: GraphHead | None) -> dict[str, Note]:
         """The newest row of each checkpoint id, maybe also of rows after the head. Call it with the lock held."""
         if head is None:
             return {}
@@ -200,14 +200,14 @@ class GraphThread:
             self._indexed = number, last
         return self._index
 
-    def find(self, head: Head | None, id: str | None, cells: CellReader | None = None) -> Stored | None:
+    def find(self, head: GraphHead | None, id: str | None, cells: CellReader | None = None) -> Stored | None:
         """A checkpoint by its id. Call it with the lock held."""
         if head is None or id is None:
             return None
         note = head.note if head.note.id == id else self.index(head).get(id)
         return None if note is None else self.stored(head, note, cells)
 
-    def stored(self, head: Head, note: Note, cells: CellReader | None = None) -> Stored | None:
+    def stored(self, head: GraphHead, note: Note, cells: CellReader | None = None) -> Stored | None:
         """The checkpoint of a note; None if it was deleted."""
         number = head.position.thread
         known = self._stored.get(note.seq)
@@ -234,7 +234,7 @@ class GraphThread:
         while len(self._stored) > _STORED_MAX or self._stored_bytes > _STORED_BYTES:
             self._stored_bytes -= self._stored.popitem(last=False)[1].base.footprint
 
-    def writes(self, head: Head, stored: Stored, id: str) -> list[Entry]:
+    def writes(self, head: GraphHead, stored: Stored, id: str) -> list[Entry]:
         """The journal entries of a checkpoint. Call it with the lock held.
 
         The first checkpoint of a fork has its writes in the journal of the thread that it was forked from.
@@ -247,7 +247,7 @@ class GraphThread:
         if parent is None or not parent[0] or any(entry.key == COPIED for entry in own):
             return own
         made = stored.created_at
-        before = Journal(self.placer.context, self.lock).of(parent[0], id)
+        before = WriteJournal(self.placer.context, self.lock).of(parent[0], id)
         return [entry for entry in before if entry.started_at <= made and entry.result is not None] + own
 
     def get(self, values: Values, config: RunnableConfig) -> CheckpointTuple | None:
@@ -255,7 +255,7 @@ class GraphThread:
         said: Mapping[str, Any] = config.get("configurable", {})
         asked, thread_id = said.get("checkpoint_id") or None, said.get("thread_id")
 
-        def read(head: Head | None) -> CheckpointTuple | None:
+        def read(head: GraphHead | None) -> CheckpointTuple | None:
             latest = None if head is None else head.note.id
             if asked is None:
                 self.readers.note(config, latest)
@@ -267,7 +267,7 @@ class GraphThread:
 
         return self.racing(read, is_reading=True)
 
-    def tuple_of(self, values: Values, head: Head, stored: Stored, thread_id: Any) -> CheckpointTuple:
+    def tuple_of(self, values: Values, head: GraphHead, stored: Stored, thread_id: Any) -> CheckpointTuple:
         """A checkpoint as LangGraph gets it. Call it with the lock held."""
         note, namespace = stored.note, self.namespace
         if note.id is None:
@@ -348,7 +348,7 @@ class GraphThread:
         if type(value) is list and value and values.is_plain and are_messages(value):
             known = None if before is None else before.lists.get(key_of(channel))
             number = 0 if before is None else before.number
-            taken = self._messages.conversation(values, value, number, known, channel)
+            taken = self._messages.to_store(values, value, number, known, channel)
             taken.plain = self._redacted(taken.plain)
             return taken
         return self._redacted(values.to_plain(value, channel))
@@ -361,7 +361,7 @@ class GraphThread:
         """Store a checkpoint. Conflict if another writer has continued from the checkpoint that this one is at."""
         self.racing(lambda head: self._put(head, put, config))
 
-    def _put(self, head: Head | None, put: Put, config: RunnableConfig) -> None:
+    def _put(self, head: GraphHead | None, put: Put, config: RunnableConfig) -> None:
         latest = None if head is None or head.note.id is None else head.note.id
         if self.readers.is_overtaken(config, put.parent, latest):
             done = "deleted the thread" if latest is None else "continued from the same checkpoint"
@@ -381,7 +381,7 @@ class GraphThread:
         placed, stored = self._place(head, state, put.metadata, note, under, status, versions=put.versions)
         for key, part in stored.lists.items():
             value = put.values.get(key)
-            if isinstance(value, Conversation):
+            if isinstance(value, MessageList):
                 self._messages.stored(stored.number, part, value)
         if head is not None and latest is not None and put.id < latest and put.parent != latest:
             # The checkpoint with the largest id stays the latest, unless this one follows it.
@@ -392,7 +392,7 @@ class GraphThread:
 
     def _place(
         self,
-        head: Head | None,
+        head: GraphHead | None,
         state: Mapping[str, Any],
         metadata: Mapping[str, Any],
         note: Note,
@@ -400,7 +400,7 @@ class GraphThread:
         status: Status = "idle",
         run: RunRow | None = None,
         versions: ChannelVersions | None = None,
-    ) -> tuple[Head, Stored]:
+    ) -> tuple[GraphHead, Stored]:
         """Store a row and make it the head. Conflict if the thread is not at the position of `head`."""
         step = metadata.get("step")
         note = replace(note, metadata=plain_metadata(metadata, self.placer.context.redaction))
@@ -423,7 +423,7 @@ class GraphThread:
             run=(run or idle_run()) if head is None else None,
         )
         note = replace(note, seq=row.seq, row=row)
-        placed = self._head = Head(position, 1 if before is None else before.count + 1, note)
+        placed = self._head = GraphHead(position, 1 if before is None else before.count + 1, note)
         if self._indexed == (position.thread, position.last - 1):
             if note.id is not None:
                 self._index[note.id] = note
@@ -432,27 +432,27 @@ class GraphThread:
         self._latest = Stored(self.store, position.thread, note, base, versions)
         return placed, self._latest
 
-    def empty(self, head: Head | None) -> Head:
+    def empty(self, head: GraphHead | None) -> GraphHead:
         """Store a row without a checkpoint. Call it with the lock held."""
         return self._place(head, {CHECKPOINT: None}, _NEW, new_note(), None)[0]
 
     def put_again(
-        self, head: Head, stored: Stored, history: dict[str, Any], note: Note, metadata: Mapping[str, Any]
-    ) -> Head:
+        self, head: GraphHead, stored: Stored, history: dict[str, Any], note: Note, metadata: Mapping[str, Any]
+    ) -> GraphHead:
         """Store the values of a checkpoint again, with another note and metadata. Call it with the lock held."""
         state: dict[str, Any] = {key: Kept(part) for key, part in stored.parts.items()}
         if history:
             state[HISTORY] = history
         return self._place(head, state, metadata, note, stored, metas.decode(stored.row).status)[0]
 
-    def point(self, head: Head, note: Note) -> Head:
+    def point(self, head: GraphHead, note: Note) -> GraphHead:
         """Make an earlier row the head. Call it with the lock held."""
         row = note.row if note.row.skeleton else self.placer.row(head.position.thread, note.seq)
         if row is None:
             raise Conflict(f"thread {quoted(self.name)}: a checkpoint was deleted meanwhile; nothing was changed")
         self._head = None
         position = self.placer.point(head.position, row)
-        self._head = Head(position, head.count, replace(note, row=row))
+        self._head = GraphHead(position, head.count, replace(note, row=row))
         return self._head
 
     # -- writes -----------------------------------------------------------------------------------------------------
@@ -493,7 +493,7 @@ class GraphThread:
         """Store the writes of a task. Their checkpoint may not exist yet."""
         self.journal.append(entry, self._number)
 
-    def _complete_writes(self, head: Head, id: str) -> None:
+    def _complete_writes(self, head: GraphHead, id: str) -> None:
         """Store the writes of a checkpoint that is about to be stored anew without references to its messages."""
         stored = self.find(head, id)
         if stored is None:

@@ -8,9 +8,7 @@ from typing import Any
 from langgraph.checkpoint.base.id import uuid6
 from msgspec.structs import replace
 
-from holdfast.adapters.langgraph.checkpoints import GraphThread
-from holdfast.adapters.langgraph.core import Core
-from holdfast.adapters.langgraph.records import (
+from holdfast.adapters.langgraph.checkpoint_format import (
     Note,
     checked_thread_id,
     journal_name,
@@ -18,8 +16,10 @@ from holdfast.adapters.langgraph.records import (
     note_of,
     without_parent,
 )
+from holdfast.adapters.langgraph.checkpoints import GraphThread
 from holdfast.adapters.langgraph.removal import needed_history
-from holdfast.adapters.langgraph.stored import Head
+from holdfast.adapters.langgraph.shared_threads import SharedThreads
+from holdfast.adapters.langgraph.stored import GraphHead
 from holdfast.adapters.langgraph.writes import COPIED, entry_of, idle_run
 from holdfast.errors import AlreadyExists, Conflict, InvalidArgument, NotFound
 from holdfast.stores.contract import CheckpointRow, Position
@@ -29,16 +29,16 @@ from holdfast.threads import scan
 from holdfast.threads.scan import PAGE, thread_named
 
 
-def copy_thread(core: Core, source_thread_id: object, target_thread_id: object) -> None:
+def copy_thread(shared: SharedThreads, source_thread_id: object, target_thread_id: object) -> None:
     """Copy all checkpoints of all namespaces. The copies refer to the stored data; no state is stored twice."""
     source, target = checked_thread_id(source_thread_id), checked_thread_id(target_thread_id)
     if source == target:
         raise InvalidArgument("a thread cannot be copied onto itself")
-    _require_new(core, target)
-    _copy_calls(core, source, target)
+    _require_new(shared, target)
+    _copy_calls(shared, source, target)
     # The root namespace is last, so that an interrupted copy has no latest checkpoint.
-    for thread in reversed(core.threads_of(source)):
-        copy = core.thread(target, thread.namespace)
+    for thread in reversed(shared.threads_of(source)):
+        copy = shared.thread(target, thread.namespace)
         with thread.lock:
             head = thread.look()
             newest = {note.seq for note in thread.index(head).values()}
@@ -47,7 +47,7 @@ def copy_thread(core: Core, source_thread_id: object, target_thread_id: object) 
                 _copy(thread, head, copy, newest)
 
 
-def _copy(thread: GraphThread, head: Head, copy: GraphThread, newest: set[int]) -> None:
+def _copy(thread: GraphThread, head: GraphHead, copy: GraphThread, newest: set[int]) -> None:
     number, latest = head.position.thread, head.position.head
     position: Position | None = None
     copied: dict[int, CheckpointRow] = {}
@@ -76,18 +76,18 @@ def _copy(thread: GraphThread, head: Head, copy: GraphThread, newest: set[int]) 
     copy.forget()
 
 
-def fork(core: Core, source_thread_id: object, target_thread_id: object, checkpoint_id: str | None) -> None:
+def fork(shared: SharedThreads, source_thread_id: object, target_thread_id: object, checkpoint_id: str | None) -> None:
     """Start a thread at a checkpoint of another one, the latest by default, with the subgraphs as they were then.
 
     A fork of the latest checkpoint has its pending writes: its open questions, and the results of its step.
     """
     source, target = checked_thread_id(source_thread_id), checked_thread_id(target_thread_id)
-    _require_new(core, target)
-    root, head, note = _found(core, source, checkpoint_id)
+    _require_new(shared, target)
+    root, head, note = _found(shared, source, checkpoint_id)
     is_latest = note.id == head.note.id
-    _copy_calls(core, source, target)
+    _copy_calls(shared, source, target)
     # The root namespace is last, so that an interrupted fork has no latest checkpoint.
-    for thread, at, of_thread in [*_subgraphs_at(core, source, note, is_latest=is_latest), (root, head, note)]:
+    for thread, at, of_thread in [*_subgraphs_at(shared, source, note, is_latest=is_latest), (root, head, note)]:
         if of_thread is None:
             continue
         writes: list[Entry] = []
@@ -99,7 +99,7 @@ def fork(core: Core, source_thread_id: object, target_thread_id: object, checkpo
             if is_latest:
                 thread.journal.forget()  # another process may have written, or stored the checkpoint anew
                 writes = thread.writes(at, stored, of_thread.id)
-        copy = core.thread(target, thread.namespace)
+        copy = shared.thread(target, thread.namespace)
         with copy.lock:
             copy.placer.copy(stored.row, stored.number, expect=None, under=None)
             copy.forget()
@@ -120,14 +120,14 @@ def _keep_history(copy: GraphThread, history: dict[str, Any]) -> None:
     copy.put_again(head, stored, history, without_parent(stored.note), metadata_of(stored.note))
 
 
-def _copy_calls(core: Core, source: str, target: str) -> None:
+def _copy_calls(shared: SharedThreads, source: str, target: str) -> None:
     """Copy the finished calls of tools to the journal of a fork: it gets their results, and does not repeat them."""
-    store = core.context.store
+    store = shared.context.store
     origin = thread_named(store, journal_name(source))
     if origin is None:
         return
     ended = [entry for entry in scan.entries(store, origin.position.thread) if entry.status in ("done", "given_up")]
-    core.hf.thread(origin.name).fork(journal_name(target))
+    shared.hf.thread(origin.name).fork(journal_name(target))
     copy = thread_named(store, journal_name(target))
     if copy is not None:
         number = copy.position.thread
@@ -137,17 +137,17 @@ def _copy_calls(core: Core, source: str, target: str) -> None:
             store.journal(copy.position.thread, None, page, last=at)
 
 
-def rewind(core: Core, thread_id: object, checkpoint_id: str) -> None:
+def rewind(shared: SharedThreads, thread_id: object, checkpoint_id: str) -> None:
     """Continue a thread from an earlier checkpoint, with the subgraphs as they were then. Nothing is deleted.
 
     A copy of the checkpoint becomes the latest one, as with LangGraph's time travel: its nodes run again, and its
     questions are asked again.
     """
     name = checked_thread_id(thread_id)
-    root, head, note = _found(core, name, checkpoint_id)
+    root, head, note = _found(shared, name, checkpoint_id)
     if note.id == head.note.id:
         return
-    for thread, at, of_thread in [*_subgraphs_at(core, name, note, is_latest=False), (root, head, note)]:
+    for thread, at, of_thread in [*_subgraphs_at(shared, name, note, is_latest=False), (root, head, note)]:
         if at.note.id == (None if of_thread is None else of_thread.id):
             continue
         with thread.lock:
@@ -167,9 +167,9 @@ def rewind(core: Core, thread_id: object, checkpoint_id: str) -> None:
             thread.put_again(at, stored, history, copied, {**metadata, **more})
 
 
-def _found(core: Core, thread_id: str, checkpoint_id: str | None) -> tuple[GraphThread, Head, Note]:
+def _found(shared: SharedThreads, thread_id: str, checkpoint_id: str | None) -> tuple[GraphThread, GraphHead, Note]:
     """The root namespace of a thread, its head, and the note of a checkpoint."""
-    thread = core.thread(thread_id, "")
+    thread = shared.thread(thread_id, "")
     with thread.lock:
         head = thread.look()
         note = None if head is None else head.note if checkpoint_id is None else thread.index(head).get(checkpoint_id)
@@ -180,13 +180,13 @@ def _found(core: Core, thread_id: str, checkpoint_id: str | None) -> tuple[Graph
 
 
 def _subgraphs_at(
-    core: Core, thread_id: str, note: Note, *, is_latest: bool
-) -> Iterator[tuple[GraphThread, Head, Note | None]]:
+    shared: SharedThreads, thread_id: str, note: Note, *, is_latest: bool
+) -> Iterator[tuple[GraphThread, GraphHead, Note | None]]:
     """The other namespaces of a thread, and their checkpoints at the time of one of the root. None: not called yet.
 
     The namespace of a single call (with a colon) is needed only while that call has not ended.
     """
-    for thread in core.threads_of(thread_id):
+    for thread in shared.threads_of(thread_id):
         with thread.lock:
             head = thread.look()
             index = dict(thread.index(head))
@@ -200,8 +200,8 @@ def _subgraphs_at(
             yield thread, head, index[max(before)] if before else None
 
 
-def _require_new(core: Core, target: str) -> None:
-    if core.threads_of(target):
+def _require_new(shared: SharedThreads, target: str) -> None:
+    if shared.threads_of(target):
         raise AlreadyExists(
             f"thread {quoted(target)} already exists; nothing was copied. Use another name, or delete it first."
         )

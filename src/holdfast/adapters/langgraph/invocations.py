@@ -103,7 +103,7 @@ class Caller:
         task = self._task()
         return task is None or task.done()
 
-    def is_within(self, invocation: Invocation) -> bool:
+    def is_within(self, invocation: GraphInvocation) -> bool:
         """Whether it runs in an invocation or a block, which can only wait for it."""
         return any(invocation.is_of(token()) for token in self._around)
 
@@ -112,7 +112,7 @@ class Caller:
         return self._thread is other._thread and own is theirs
 
 
-class Invocation:
+class GraphInvocation:
     """One invocation of a graph, one update of its state, or one block of `saver.lock`."""
 
     def __init__(self, token: Any, caller: Caller) -> None:
@@ -165,7 +165,7 @@ class Hold:
         """`guard` is the lock with which its saver starts an invocation."""
         self.thread = thread
         self.run = run
-        self.invocations: list[Invocation] = []
+        self.invocations: list[GraphInvocation] = []
         self.renewed_at = time.monotonic()
         self.is_lost = False
         self._guard = guard
@@ -177,13 +177,13 @@ class Hold:
     def is_closed_to(self, caller: Caller) -> bool:
         return any(each.keeps_out(caller) for each in self.invocations)
 
-    def of(self, token: Any) -> Invocation | None:
+    def of(self, token: Any) -> GraphInvocation | None:
         """The invocation with this token, if it uses the thread."""
         return next((each for each in self.invocations if token is not None and each.is_of(token)), None)
 
     def start(self, token: Any, caller: Caller) -> None:
         around = [each for each in self.invocations if caller.is_within(each) and each.is_alive()]
-        self.invocations = [*around, Invocation(token, caller)]
+        self.invocations = [*around, GraphInvocation(token, caller)]
 
     def stop(self, token: Any) -> None:
         self.invocations = [each for each in self.invocations if not each.is_of(token)]

@@ -100,7 +100,7 @@ def is_message(node: Any) -> bool:
     )
 
 
-class Conversation:
+class MessageList:
     """A list of messages to store: how many at its start are stored in `part`, and the others as plain data."""
 
     __slots__ = ("keep", "kinds", "part", "plain", "prints")
@@ -135,7 +135,7 @@ class StoredValue:
         return found
 
 
-class _Group(NamedTuple):
+class _PickledMessages(NamedTuple):
     """A pickled list of messages, without its long texts: copies share these, which takes half the time."""
 
     data: bytes
@@ -146,11 +146,11 @@ class _Group(NamedTuple):
         return found
 
 
-def _grouped(messages: list[Any]) -> _Group:
+def _grouped(messages: list[Any]) -> _PickledMessages:
     buffer = BytesIO()
     pickler = _Pickler(buffer, 5)
     pickler.dump(messages)
-    return _Group(buffer.getvalue(), pickler.texts)
+    return _PickledMessages(buffer.getvalue(), pickler.texts)
 
 
 class _Pickler(pickle.Pickler):
@@ -176,7 +176,7 @@ class _Unpickler(pickle.Unpickler):
         return self._texts[pid]
 
 
-class _Stretch:
+class _StoredMessages:
     """Consecutive stored messages, from the first on: their classes, their prints, and copies of them.
 
     The content of a stored place never changes. Copies of full groups are pickled together, which is faster. A group
@@ -188,7 +188,7 @@ class _Stretch:
     def __init__(self) -> None:
         self.kinds: list[type[Any]] = []
         self.prints: list[Print] = []
-        self.groups: list[_Group | None] = []
+        self.groups: list[_PickledMessages | None] = []
         self.tail: list[bytes | None] = []
 
     def same(self, messages: list[Any], count: int) -> int:
@@ -230,7 +230,7 @@ class _Stretch:
                 added += len(part or "")
         return added
 
-    def pickled(self, count: int) -> tuple[list[_Group | None], list[bytes | None]]:
+    def pickled(self, count: int) -> tuple[list[_PickledMessages | None], list[bytes | None]]:
         """The pickles of the first messages, for `_copies`."""
         groups = self.groups[: -(-count // _GROUP)]
         return groups, self.tail[: max(0, count - len(groups) * _GROUP)]
@@ -252,10 +252,10 @@ class _Stretch:
                 self.groups.append(None if None in full else _grouped(copies))
 
 
-_UNKNOWN: Final = _Stretch()
+_UNKNOWN: Final = _StoredMessages()
 
 
-def _copies(groups: list[_Group | None], tail: list[bytes | None], count: int) -> list[Any]:
+def _copies(groups: list[_PickledMessages | None], tail: list[bytes | None], count: int) -> list[Any]:
     """Copies of `count` messages. None in the place of one that was not decoded before, or cannot be copied."""
     found: list[Any] = []
     for group in groups:
@@ -270,22 +270,20 @@ class MessageCache:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._stretches: dict[Place, _Stretch] = {}
+        self._known: dict[Place, _StoredMessages] = {}
         self._bytes = 0
 
-    def conversation(
-        self, values: Values, messages: list[Any], thread: int, part: Series | None, path: str
-    ) -> Conversation:
+    def to_store(self, values: Values, messages: list[Any], thread: int, part: Series | None, path: str) -> MessageList:
         """Encode the messages that are not at the start of a stored list."""
         keep = 0 if part is None else self._kept(thread, part, messages)
         new = messages[keep:]
-        return Conversation(part if keep else None, keep, values.to_plain(new, path) if new else [], new)
+        return MessageList(part if keep else None, keep, values.to_plain(new, path) if new else [], new)
 
     def _kept(self, thread: int, part: Series, messages: list[Any]) -> int:
         """The number of messages at the start of a stored list that are the same in another one."""
         keep = 0
         for place, count in _spans(thread, part):
-            same = self._stretches.get(place, _UNKNOWN).same(messages[keep : keep + count], count)
+            same = self._known.get(place, _UNKNOWN).same(messages[keep : keep + count], count)
             keep += same
             if same < count:
                 break
@@ -297,33 +295,31 @@ class MessageCache:
         key = max(kept, key=kept.__getitem__)
         return key, kept[key]
 
-    def stored(self, thread: int, part: Series, conversation: Conversation) -> None:
+    def stored(self, thread: int, part: Series, messages: MessageList) -> None:
         """Remember the new messages of a list that was stored as `part`."""
-        at, keep = 0, conversation.keep
+        at, keep = 0, messages.keep
         with self._lock:
             for place, count in _spans(thread, part):
                 if at + count > keep:
                     first, end = max(at, keep) - keep, at + count - keep
-                    known = self._stretch(place)
-                    self._bytes += known.learn(
-                        max(0, keep - at), conversation.kinds[first:end], conversation.prints[first:end]
-                    )
+                    known = self._known_at(place)
+                    self._bytes += known.learn(max(0, keep - at), messages.kinds[first:end], messages.prints[first:end])
                 at += count
 
-    def _stretch(self, place: Place) -> _Stretch:
+    def _known_at(self, place: Place) -> _StoredMessages:
         """The messages at a place, to add to. If the cache is full, it starts again without any."""
         if self._bytes > _CACHE_BYTES:
-            self._stretches, self._bytes = {}, 0
-        found = self._stretches.get(place)
+            self._known, self._bytes = {}, 0
+        found = self._known.get(place)
         if found is None:
-            found = self._stretches[place] = _Stretch()
+            found = self._known[place] = _StoredMessages()
         return found
 
     def decode(self, values: Values, store: Store, thread: int, part: Series, path: str) -> list[Any]:
         """Decode a stored list to new messages. `values` must have LangGraph's own serde."""
         spans = _spans(thread, part)
         with self._lock:
-            pickled = [self._stretches.get(place, _UNKNOWN).pickled(count) for place, count in spans]
+            pickled = [self._known.get(place, _UNKNOWN).pickled(count) for place, count in spans]
         found: list[Any] = []
         for (_, count), (groups, tail) in zip(spans, pickled, strict=True):
             found += _copies(groups, tail, count)
@@ -347,7 +343,7 @@ class MessageCache:
             if at + count > first:
                 own = messages[at : at + count]
                 with self._lock:
-                    known = self._stretch(place)
+                    known = self._known_at(place)
                     copied = len(known.groups) * _GROUP + len(known.tail)
                     new = own[copied:]
                     prints = [*map(print_of, new)] if are_messages(new) else [object() for _ in new]

@@ -12,7 +12,7 @@ from langchain_core.tools import BaseTool
 from langgraph.types import Command
 
 from holdfast.adapters.langgraph.saver import HoldfastSaver
-from holdfast.adapters.langgraph.tools import Journaling
+from holdfast.adapters.langgraph.tool_wrapper import Journaling
 from holdfast.handle import Holdfast
 
 _KNOWN_MAX: Final = 256  # a limit, because tools may be created for each call

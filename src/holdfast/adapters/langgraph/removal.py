@@ -15,10 +15,7 @@ from typing import Any, Final, TypeVar
 
 from langgraph.checkpoint.base import DeltaChannelHistory, PendingWrite
 
-from holdfast.adapters.langgraph.checkpoints import GraphThread
-from holdfast.adapters.langgraph.core import Core
-from holdfast.adapters.langgraph.messages import StoredValue
-from holdfast.adapters.langgraph.records import (
+from holdfast.adapters.langgraph.checkpoint_format import (
     CHECKPOINT,
     DELTA_COUNTERS,
     HISTORY,
@@ -31,9 +28,12 @@ from holdfast.adapters.langgraph.records import (
     of_name,
     without_parent,
 )
+from holdfast.adapters.langgraph.checkpoints import GraphThread
+from holdfast.adapters.langgraph.messages import StoredValue
 from holdfast.adapters.langgraph.serde import Values
-from holdfast.adapters.langgraph.stored import Head, Stored
-from holdfast.adapters.langgraph.writes import Journal, Write, merged
+from holdfast.adapters.langgraph.shared_threads import SharedThreads
+from holdfast.adapters.langgraph.stored import GraphHead, Stored
+from holdfast.adapters.langgraph.writes import Write, WriteJournal, merged
 from holdfast.delta.load import load_base
 from holdfast.errors import Conflict, Damaged, InvalidArgument, NotFound, Protected
 from holdfast.text import quoted
@@ -79,7 +79,7 @@ class _History:
 
 
 def _history(
-    thread: GraphThread, head: Head | None, asked: str | None, channels: Sequence[str], *, may_be_copies: bool
+    thread: GraphThread, head: GraphHead | None, asked: str | None, channels: Sequence[str], *, may_be_copies: bool
 ) -> dict[str, _History]:
     """The history of each channel. `may_be_copies`: whether its values may have been loaded before.
 
@@ -119,7 +119,7 @@ def _history(
 class _Ancestors:
     """Finds checkpoints and their writes in a thread, then in the thread that it was forked from."""
 
-    def __init__(self, thread: GraphThread, head: Head, *, may_be_copies: bool) -> None:
+    def __init__(self, thread: GraphThread, head: GraphHead, *, may_be_copies: bool) -> None:
         self._thread = thread
         self._may_be_copies = may_be_copies
         self._head = head
@@ -150,7 +150,7 @@ class _Ancestors:
         rows = self._thread.placer.rows(self._number, 0)
         notes = [note for row in rows if row.seq <= fork and (note := note_of(row)) is not None]
         self._origin = {note.id: note for note in reversed(notes) if note.id is not None}
-        self._journal = Journal(self._thread.placer.context, self._thread.lock)
+        self._journal = WriteJournal(self._thread.placer.context, self._thread.lock)
         return self._origin.get(id) or self._find_in_origin(id)
 
     def writes(self, note: Note) -> list[Write]:
@@ -211,12 +211,12 @@ def _take_over(line: _Ancestors, note: Note, found: dict[str, _History], left: s
 # -- removal ----------------------------------------------------------------------------------------------------------
 
 
-def delete_thread(core: Core, thread_id: object) -> None:
+def delete_thread(shared: SharedThreads, thread_id: object) -> None:
     """Delete every namespace of a thread, and the journal of its tools. LeaseHeld if a tool is being called."""
     name = checked_thread_id(thread_id)
     with suppress(NotFound):
-        core.hf.thread(journal_name(name)).drop()
-    for thread in core.threads_of(name):
+        shared.hf.thread(journal_name(name)).drop()
+    for thread in shared.threads_of(name):
         with thread.lock:
             _drop(thread)
 
@@ -228,26 +228,26 @@ def _drop(thread: GraphThread) -> None:
     thread.forget()
 
 
-def erase(core: Core, thread_id: object, *, forks: bool) -> list[EraseResult]:
+def erase(shared: SharedThreads, thread_id: object, *, forks: bool) -> list[EraseResult]:
     """Erase a thread from the store and its files: every namespace, and the journal of its tools."""
     name = checked_thread_id(thread_id)
-    names = [thread.name for thread in core.threads_of(name)]
-    names += [journal_name(name)] if core.context.store.head(journal_name(name)) else []
-    erased = [core.hf.erase(each, forks=forks) for each in names or [name]]
+    names = [thread.name for thread in shared.threads_of(name)]
+    names += [journal_name(name)] if shared.context.store.head(journal_name(name)) else []
+    erased = [shared.hf.erase(each, forks=forks) for each in names or [name]]
     for each in names:
-        core.thread(*of_name(each)).forget()
+        shared.thread(*of_name(each)).forget()
     return erased
 
 
-def delete_for_runs(core: Core, run_ids: Sequence[object]) -> None:
+def delete_for_runs(shared: SharedThreads, run_ids: Sequence[object]) -> None:
     """Delete the checkpoints of these runs in all threads."""
     runs = {str(run_id) for run_id in _checked(run_ids, "run_ids") if run_id is not None}
-    for thread in core.all_threads() if runs else ():
+    for thread in shared.all_threads() if runs else ():
         with thread.lock:
             _racing(thread, partial(_remove_runs, thread, runs))
 
 
-def _remove_runs(thread: GraphThread, runs: set[str], head: Head) -> None:
+def _remove_runs(thread: GraphThread, runs: set[str], head: GraphHead) -> None:
     index = thread.index(head)
     gone = {id for id, note in index.items() if _run_of(note) in runs}
     if gone:
@@ -259,7 +259,7 @@ def _run_of(note: Note) -> str | None:
     return None if run_id is None else str(run_id)
 
 
-def _racing(thread: GraphThread, attempt: Callable[[Head], T]) -> T | None:
+def _racing(thread: GraphThread, attempt: Callable[[GraphHead], T]) -> T | None:
     """Call `attempt` with the current head, and again if another writer changed the thread meanwhile."""
     for _ in range(MAX_RETRIES):
         head = thread.look()
@@ -275,38 +275,38 @@ def _racing(thread: GraphThread, attempt: Callable[[Head], T]) -> T | None:
     raise Conflict(f"thread {quoted(thread.name)} was changed by other writers during each of {MAX_RETRIES} attempts")
 
 
-def prune(core: Core, thread_ids: Sequence[object], strategy: str) -> None:
+def prune(shared: SharedThreads, thread_ids: Sequence[object], strategy: str) -> None:
     """Keep only the latest checkpoint of each namespace, or delete the threads."""
     if strategy not in _STRATEGIES:
         raise InvalidArgument(f"strategy must be one of {', '.join(_STRATEGIES)}, not {quoted(str(strategy))}")
     for thread_id in _checked(thread_ids, "thread_ids"):
         if strategy == "delete":
-            delete_thread(core, thread_id)
+            delete_thread(shared, thread_id)
             continue
         going: set[str] = set()
-        for thread in core.threads_of(checked_thread_id(thread_id)):
+        for thread in shared.threads_of(checked_thread_id(thread_id)):
             with thread.lock:
                 removed = _racing(thread, partial(_keep_latest, thread, going))
             if not thread.namespace:
                 going = removed or set()
 
 
-def prune_idle(core: Core, older_than: float | timedelta, strategy: str) -> int:
+def prune_idle(shared: SharedThreads, older_than: float | timedelta, strategy: str) -> int:
     """Prune the threads, with all their namespaces, that have not changed for this time. Returns their number."""
     seconds = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
     if type(seconds) is bool or not isinstance(seconds, int | float) or seconds < 0:
         raise InvalidArgument("older_than must be a timedelta or a number of seconds, 0 or more")
     before = time.time_ns() // 1000 - round(seconds * 1_000_000)
     pruned = 0
-    for thread in core.all_threads():
+    for thread in shared.all_threads():
         head = None if thread.namespace else thread.placer.head()
         if head is not None and head.thread.summary.updated_at <= before:
-            prune(core, [thread.thread_id], strategy)
+            prune(shared, [thread.thread_id], strategy)
             pruned += 1
     return pruned
 
 
-def _keep_latest(thread: GraphThread, going: set[str], head: Head) -> set[str]:
+def _keep_latest(thread: GraphThread, going: set[str], head: GraphHead) -> set[str]:
     """Keep only the latest checkpoint of one namespace. Returns the deleted ids."""
     index = dict(thread.index(head))
     if ":" in thread.namespace and _began_at(head.note) in going:
@@ -324,7 +324,7 @@ def _began_at(note: Note) -> str | None:
     return parents.get("") if isinstance(parents, dict) else None
 
 
-def _still_needed(thread: GraphThread, head: Head) -> list[str]:
+def _still_needed(thread: GraphThread, head: GraphHead) -> list[str]:
     stored = thread.find(head, head.note.id)
     if stored is None or head.note.id is None:
         return []
@@ -339,7 +339,7 @@ def _still_needed(thread: GraphThread, head: Head) -> list[str]:
     return [head.note.id]
 
 
-def _remove(thread: GraphThread, head: Head, kept: Collection[str]) -> None:
+def _remove(thread: GraphThread, head: GraphHead, kept: Collection[str]) -> None:
     """Delete all rows except the newest row of each id in `kept`. The history that these need is stored with them.
 
     Conflict if another writer stores something meanwhile: unknown rows are not deleted.
@@ -368,7 +368,7 @@ def _remove(thread: GraphThread, head: Head, kept: Collection[str]) -> None:
     thread.forget()
 
 
-def _put_without_parent(thread: GraphThread, head: Head, id: str, note: Note) -> Head:
+def _put_without_parent(thread: GraphThread, head: GraphHead, id: str, note: Note) -> GraphHead:
     """Store a checkpoint whose parent is deleted again, with the history of its DeltaChannels."""
     stored = thread.find(head, id)
     if stored is None:
@@ -377,7 +377,7 @@ def _put_without_parent(thread: GraphThread, head: Head, id: str, note: Note) ->
     return thread.put_again(head, stored, history, without_parent(stored.note), metadata_of(stored.note))
 
 
-def needed_history(thread: GraphThread, head: Head, note: Note) -> dict[str, Any]:
+def needed_history(thread: GraphThread, head: GraphHead, note: Note) -> dict[str, Any]:
     """The history of a checkpoint's DeltaChannels, to be stored with a copy that has no parent."""
     thread.journal.forget()  # another process may have stored a checkpoint anew, and its writes with it
     counted = note.metadata.get(DELTA_COUNTERS) or {}

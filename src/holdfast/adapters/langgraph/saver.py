@@ -25,16 +25,16 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from holdfast.adapters.langgraph import copies, removal
 from holdfast.adapters.langgraph.allowed_types import serde_for
-from holdfast.adapters.langgraph.checkpoints import GraphThread
-from holdfast.adapters.langgraph.core import Core
-from holdfast.adapters.langgraph.invocations import REFUSAL, Lock, Patience, Update, token_of, update_of
-from holdfast.adapters.langgraph.records import (
+from holdfast.adapters.langgraph.checkpoint_format import (
     checked_thread_id,
     checkpoint_id_of,
     config_of,
 )
-from holdfast.adapters.langgraph.schema import Change, Schema
+from holdfast.adapters.langgraph.checkpoints import GraphThread
+from holdfast.adapters.langgraph.graph_schema import Change, Schema
+from holdfast.adapters.langgraph.invocations import REFUSAL, Lock, Patience, Update, token_of, update_of
 from holdfast.adapters.langgraph.serde import Values
+from holdfast.adapters.langgraph.shared_threads import SharedThreads
 from holdfast.adapters.langgraph.stored import Put
 from holdfast.aio.executor import to_the_end
 from holdfast.errors import InvalidArgument
@@ -98,10 +98,10 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         if isinstance(store, Holdfast):
             if options:
                 raise InvalidArgument("an open handle takes no options; give them to holdfast.open")
-            self.core = Core(store, schema)
+            self.shared = SharedThreads(store, schema)
             self._owns = False
         else:
-            self.core = Core(open_handle(store, **options), schema)
+            self.shared = SharedThreads(open_handle(store, **options), schema)
             self._owns = True
 
     @classmethod
@@ -119,7 +119,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
     @property
     def hf(self) -> Holdfast:
         """The handle of the store. The saver's threads are ordinary Holdfast threads."""
-        return self.core.hf
+        return self.shared.hf
 
     @property
     def values(self) -> Values:
@@ -134,18 +134,18 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
 
         Conflict if the thread is in use for longer than `wait` seconds.
         """
-        thread = self.core.thread(checked_thread_id(thread_id), "")
-        return Lock(self.core.invocations, thread, self._wait if wait is None else wait)
+        thread = self.shared.thread(checked_thread_id(thread_id), "")
+        return Lock(self.shared.invocations, thread, self._wait if wait is None else wait)
 
     def release(self) -> None:
         """Let other processes have the threads whose invocations have ended. That also happens soon by itself."""
-        self.core.invocations.tick()
+        self.shared.invocations.tick()
 
     def close(self) -> None:
         """Close the store, if the saver opened it."""
-        self.core.invocations.close()
+        self.shared.invocations.close()
         if self._owns:
-            self.core.hf.close()
+            self.shared.hf.close()
 
     def __enter__(self) -> Self:
         return self
@@ -165,7 +165,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
 
     def _thread(self, config: RunnableConfig) -> GraphThread:
         said: Mapping[str, Any] = config.get("configurable", {})
-        return self.core.thread(checked_thread_id(said.get("thread_id")), said.get("checkpoint_ns") or "")
+        return self.shared.thread(checked_thread_id(said.get("thread_id")), said.get("checkpoint_ns") or "")
 
     def _patience_for(self, thread: GraphThread) -> Patience:
         return Patience(thread, self._patience, "the input was not stored. Try again later, or pass a longer wait=.")
@@ -175,7 +175,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         thread, token = self._thread(config), token_of(config)
         if token is not None:
-            self.core.invocations.start(thread, token, self._patience_for(thread))
+            self.shared.invocations.start(thread, token, self._patience_for(thread))
         return thread.get(self.values, config)
 
     def list(
@@ -186,7 +186,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
-        return self.core.list(self.values, config, filter, before, limit)
+        return self.shared.list(self.values, config, filter, before, limit)
 
     def put(
         self,
@@ -201,7 +201,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         return self._put(config, thread, put, update_of(config))
 
     def _put(self, config: RunnableConfig, thread: GraphThread, put: Put, update: Update | None) -> RunnableConfig:
-        invocations = self.core.invocations
+        invocations = self.shared.invocations
         if update is None:
             thread.put(put, config)
         else:
@@ -216,7 +216,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         return config_of(config.get("configurable", {}).get("thread_id"), thread.namespace, put.id)
 
     def _root(self, thread: GraphThread) -> GraphThread:
-        return thread if not thread.namespace else self.core.thread(thread.thread_id, "")
+        return thread if not thread.namespace else self.shared.thread(thread.thread_id, "")
 
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
@@ -234,47 +234,47 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         update: Update | None,
     ) -> None:
         if update is not None:  # before its checkpoint LangGraph stores what a DeltaChannel reads
-            self.core.invocations.update(self._root(thread), update, is_last=False)
+            self.shared.invocations.update(self._root(thread), update, is_last=False)
         thread.append(entry)
         if not thread.namespace:
-            self.core.invocations.wrote(thread, config, writes, entry.name)
+            self.shared.invocations.wrote(thread, config, writes, entry.name)
 
     def delete_thread(self, thread_id: str) -> None:
-        removal.delete_thread(self.core, thread_id)
+        removal.delete_thread(self.shared, thread_id)
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        removal.delete_for_runs(self.core, run_ids)
+        removal.delete_for_runs(self.shared, run_ids)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        copies.copy_thread(self.core, source_thread_id, target_thread_id)
+        copies.copy_thread(self.shared, source_thread_id, target_thread_id)
 
     def fork(self, source_thread_id: str, target_thread_id: str, checkpoint_id: str | None = None) -> None:
         """Start a thread at a checkpoint of another one, the latest by default, with the subgraphs as they were then.
 
         A fork of the latest checkpoint has its open questions, and the results of its step. Nothing is copied.
         """
-        copies.fork(self.core, source_thread_id, target_thread_id, checkpoint_id)
+        copies.fork(self.shared, source_thread_id, target_thread_id, checkpoint_id)
 
     def rewind(self, thread_id: str, checkpoint_id: str) -> None:
         """Continue a thread from an earlier checkpoint, with the subgraphs as they were then. Nothing is deleted.
 
         A copy of the checkpoint becomes the latest one: its nodes run again, and its questions are asked again.
         """
-        copies.rewind(self.core, thread_id, checkpoint_id)
+        copies.rewind(self.shared, thread_id, checkpoint_id)
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        removal.prune(self.core, thread_ids, strategy)
+        removal.prune(self.shared, thread_ids, strategy)
 
     def prune_idle(self, *, older_than: float | timedelta, strategy: str = "keep_latest") -> int:
         """Prune every thread that has not changed for this time (seconds or a timedelta). Returns their number."""
-        return removal.prune_idle(self.core, older_than, strategy)
+        return removal.prune_idle(self.shared, older_than, strategy)
 
     def erase(self, thread_id: str, *, forks: bool = False) -> Sequence[EraseResult]:
         """Erase a thread from the store and its files: every namespace, and the journal of its tools.
 
         Calls `hf.erase` for each of them and returns the results.
         """
-        return removal.erase(self.core, thread_id, forks=forks)
+        return removal.erase(self.shared, thread_id, forks=forks)
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
@@ -298,7 +298,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         thread, token = self._thread(config), token_of(config)
         if token is not None:
-            await self.core.invocations.astart(thread, token, self._patience_for(thread))
+            await self.shared.invocations.astart(thread, token, self._patience_for(thread))
         return await _loaded(lambda: thread.get(self.values, config))
 
     async def alist(

@@ -11,8 +11,7 @@ import msgspec
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import ChannelVersions
 
-from holdfast.adapters.langgraph.messages import Conversation
-from holdfast.adapters.langgraph.records import (
+from holdfast.adapters.langgraph.checkpoint_format import (
     CHECKPOINT,
     VALUES,
     Note,
@@ -21,6 +20,7 @@ from holdfast.adapters.langgraph.records import (
     key_of,
     unpacked,
 )
+from holdfast.adapters.langgraph.messages import MessageList
 from holdfast.codec import msgpack
 from holdfast.delta.base import Base
 from holdfast.delta.hints import Extended, Kept
@@ -179,7 +179,7 @@ def _contents(parts: Iterable[Part]) -> Iterator[bytes]:
                 yield from part.bodies
 
 
-class Head(msgspec.Struct, frozen=True):
+class GraphHead(msgspec.Struct, frozen=True):
     """The position of a thread, the number of its checkpoints, and the latest one."""
 
     position: Position
@@ -202,7 +202,7 @@ def _hint(store: Store, key: str, value: Any, parent: Stored | None, under: Stor
         if parent is None or not parent.has(channel):
             raise Conflict("the checkpoint before this one was deleted meanwhile; nothing was stored")
         return Kept(parent.parts[key]) if parent is under and key in parent.parts else parent.value(channel)
-    if not isinstance(value, Conversation):
+    if not isinstance(value, MessageList):
         return value
     if value.part is None:
         return value.plain
@@ -211,7 +211,7 @@ def _hint(store: Store, key: str, value: Any, parent: Stored | None, under: Stor
     return value_of(store, value.part)[: value.keep] + value.plain
 
 
-def has_grown(known: Head, thread: ThreadRow) -> bool:
+def has_grown(known: GraphHead, thread: ThreadRow) -> bool:
     """Whether rows were only added to a thread, so that the caches are still right."""
     now, before = thread.position, known.position
     return now.thread == before.thread and thread.count - known.count == now.last - before.last
@@ -233,7 +233,7 @@ class Overtaken(Exception):
     """A checkpoint does not follow the latest one. `GraphThread.racing` turns it into Conflict, without a retry."""
 
 
-class Readers:
+class LatestReaders:
     """The checkpoint that each caller read as the latest, or stored. No other caller may have continued from it.
 
     LangGraph passes one metadata object through a whole invocation or update, so its identity identifies the caller. A

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Final
 
 from holdfast import forksafe
-from holdfast.adapters.langgraph.records import journal_name
+from holdfast.adapters.langgraph.checkpoint_format import journal_name
 from holdfast.adapters.seam_modes import Mode
 from holdfast.codec import msgpack
 from holdfast.errors import LeaseHeld, LeaseLost, StoreError
@@ -64,7 +64,7 @@ class ToolJournal:
         self._start = {"thread": thread_id}
         self._terms = ClaimTerms(lease=lease)
         self._lock = threading.Lock()
-        self._core: RunCore | None = None
+        self._shared: RunCore | None = None
         self._inside = 0
         self._is_ending = False
 
@@ -82,20 +82,20 @@ class ToolJournal:
             recorded = await mode.work(partial(self._recorded, topic, given))
             if recorded is not None:
                 return msgpack.decode(recorded)
-            core, is_last = await self._entered(mode, wait), False
+            shared, is_last = await self._entered(mode, wait), False
             try:
-                return await mode.drive(core.calls().tool(tool, given, key, caller=None, lineage=lineage))
+                return await mode.drive(shared.calls().tool(tool, given, key, caller=None, lineage=lineage))
             except Waiting as raised:
                 suspended, is_last = raised, True
             except LeaseLost:
                 is_last = True
                 raise
             except Exception as error:
-                await mode.work(partial(_reopen, core, error))
+                await mode.work(partial(_reopen, shared, error))
                 raise
             finally:
                 await mode.work(partial(self.leave, is_last=is_last))
-            await mode.poll(lambda: self._core is None)  # calls under way cannot be settled
+            await mode.poll(lambda: self._shared is None)  # calls under way cannot be settled
             row, about = suspended.entry, suspended.blocked_call
             is_about = about is not None and about.key == topic
             if row is not None and (row.key == topic or is_about):
@@ -144,7 +144,7 @@ class ToolJournal:
         with self._lock:
             if self._is_ending:
                 return None
-            if self._core is None:
+            if self._shared is None:
                 request = ClaimRequest(
                     self._context,
                     self.name,
@@ -154,22 +154,22 @@ class ToolJournal:
                     policy=Never(),
                     effects="live",
                 )
-                self._core = request.enter(can_await=True)
-                self._core.calls().context.journal.use_topics()
+                self._shared = request.enter(can_await=True)
+                self._shared.calls().context.journal.use_topics()
             self._inside += 1
-            return self._core
+            return self._shared
 
     def leave(self, *, is_last: bool = False) -> None:
         """Note that a call is over, and with `is_last` that no other may start. The last one releases the run."""
         with self._lock:
             self._is_ending = self._is_ending or is_last
             self._inside -= 1
-            if self._inside or self._core is None:
+            if self._inside or self._shared is None:
                 return
-            core, self._core, self._is_ending = self._core, None, False
+            shared, self._shared, self._is_ending = self._shared, None, False
             # The calls are recorded. A run that cannot be released is free when its lease expires.
             with suppress(LeaseLost, StoreError):
-                _release(core)
+                _release(shared)
 
     def unsettled(self, question: Waiting) -> Unsettled | None:
         """The question to settle, after the run was released; None if it was not written, so it has to be asked again.
@@ -199,23 +199,23 @@ class ToolJournal:
     def renew(self) -> None:
         """Reset it in the child after fork(): the thread that held the lock or the run is not there."""
         self._lock = threading.Lock()
-        self._core, self._inside, self._is_ending = None, 0, False
+        self._shared, self._inside, self._is_ending = None, 0, False
 
 
-def _reopen(core: RunCore, error: Exception) -> None:
+def _reopen(shared: RunCore, error: Exception) -> None:
     """Let a call that raised be made again when it is asked for again: the framework handles the error."""
     with suppress(LeaseLost, StoreError):
-        if core.is_open:
-            journal = core.calls().context.journal
+        if shared.is_open:
+            journal = shared.calls().context.journal
             journal.flush()
             journal.reopen(error)
 
 
-def _release(core: RunCore) -> None:
-    core.end_calls()
-    if not core.is_open:
+def _release(shared: RunCore) -> None:
+    shared.end_calls()
+    if not shared.is_open:
         return
-    context = core.calls().context
+    context = shared.calls().context
     context.journal.flush()
     entries, last = context.journal.entries(), context.journal.last
     if context.suspended is None:
@@ -224,7 +224,7 @@ def _release(core: RunCore) -> None:
         context.suspended = None if unanswered is None else suspended_to_settle(unanswered)
     if len(entries) > _OPEN_MAX and all(_is_over(row, last) for row in entries):
         context.lease.changed(closed=last)
-    core.leave(None)
+    shared.leave(None)
 
 
 def _is_over(row: Entry, last: int) -> bool:

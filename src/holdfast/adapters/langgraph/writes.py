@@ -127,7 +127,7 @@ def _order(write: Write) -> tuple[str, str, int]:
     return writes_sort_key(write.path, write.task, write.number)
 
 
-class Journal:
+class WriteJournal:
     """The writes of one thread. Many callers may write at the same time: one of them writes the entries of all."""
 
     def __init__(self, context: Context, lock: ThreadLock) -> None:

@@ -13,10 +13,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple
 
 from holdfast import forksafe
-from holdfast.adapters.langgraph.checkpoints import GraphThread
-from holdfast.adapters.langgraph.invocations import Invocations
-from holdfast.adapters.langgraph.messages import MessageCache
-from holdfast.adapters.langgraph.records import (
+from holdfast.adapters.langgraph.checkpoint_format import (
     Note,
     checkpoint_id_of,
     metadata_of,
@@ -26,9 +23,12 @@ from holdfast.adapters.langgraph.records import (
     thread_id_of,
     thread_name,
 )
-from holdfast.adapters.langgraph.schema import Schema
+from holdfast.adapters.langgraph.checkpoints import GraphThread
+from holdfast.adapters.langgraph.graph_schema import Schema
+from holdfast.adapters.langgraph.invocations import Invocations
+from holdfast.adapters.langgraph.messages import MessageCache
 from holdfast.adapters.langgraph.serde import Values
-from holdfast.adapters.langgraph.stored import Head, Readers
+from holdfast.adapters.langgraph.stored import GraphHead, LatestReaders
 from holdfast.delta.load import CellReader
 from holdfast.handle import Holdfast
 from holdfast.stores.contract import Block, Cells, Span
@@ -40,7 +40,7 @@ _PAGE: Final = 500
 Listed: TypeAlias = tuple[str, GraphThread, Note]
 
 
-class Core:
+class SharedThreads:
     """The state that a saver and its clones share. Thread-safe."""
 
     def __init__(self, hf: Holdfast, schema: Schema) -> None:
@@ -50,7 +50,7 @@ class Core:
         self.invocations: Final = Invocations(hf.context.at_close)
         self._lock = threading.Lock()
         self._threads: OrderedDict[tuple[str, str], GraphThread] = OrderedDict()
-        self._readers: OrderedDict[tuple[str, str], Readers] = OrderedDict()  # of threads that were dropped
+        self._readers: OrderedDict[tuple[str, str], LatestReaders] = OrderedDict()  # of threads that were dropped
         forksafe.renew_in_child(self)
 
     @property
@@ -62,7 +62,7 @@ class Core:
         with self._lock:
             thread = self._threads.pop(place, None)
             if thread is None:
-                readers = self._readers.pop(place, None) or Readers()
+                readers = self._readers.pop(place, None) or LatestReaders()
                 thread = GraphThread(self.context, thread_id, namespace, self.messages, self._schema, readers)
                 self._make_room()
             self._threads[place] = thread
@@ -169,7 +169,9 @@ def _matches(note: Note, wanted: dict[str, Any]) -> bool:
     return all(key in metadata and metadata[key] == value for key, value in wanted.items())
 
 
-def _read(values: Values, thread: GraphThread, head: Head | None, id: str, cells: CellReader) -> CheckpointTuple | None:
+def _read(
+    values: Values, thread: GraphThread, head: GraphHead | None, id: str, cells: CellReader
+) -> CheckpointTuple | None:
     stored = thread.find(head, id, cells)
     if stored is None:
         head = thread.look()  # it may have been deleted, or stored again
@@ -182,7 +184,7 @@ class RecentCells:
 
     def __init__(self, store: CellReader) -> None:
         self._store = store
-        self._read: dict[tuple[int, int], _Stretch] = {}
+        self._read: dict[tuple[int, int], _JoinedCells] = {}
 
     def cells(self, spans: Sequence[Span]) -> list[Cells]:
         found = [self._known(span) for span in spans]
@@ -192,7 +194,7 @@ class RecentCells:
             for span, cells in read.items():
                 known = self._read.get((span.thread, span.log))
                 if known is None or known.count < span.count:
-                    self._read[span.thread, span.log] = _Stretch(span.start, cells)
+                    self._read[span.thread, span.log] = _JoinedCells(span.start, cells)
             found = [read[span] if cells is None else cells for span, cells in zip(spans, found, strict=True)]
         return [cells for cells in found if cells is not None]
 
@@ -203,7 +205,7 @@ class RecentCells:
         return known.cut(span.start - known.start, span.count)
 
 
-class _Stretch:
+class _JoinedCells:
     """Consecutive cells, joined into one piece; the store has a segment for each commit."""
 
     def __init__(self, start: int, cells: Cells) -> None:

@@ -10,7 +10,7 @@ import msgspec
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from holdfast.adapters.langgraph.records import config_of
+from holdfast.adapters.langgraph.checkpoint_format import config_of
 
 _PARTS: Final = ("checkpoint", "metadata", "parent", "writes")
 _serde: Final = JsonPlusSerializer(allowed_msgpack_modules=None)

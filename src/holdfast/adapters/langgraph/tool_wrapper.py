@@ -15,17 +15,17 @@ from langchain_core.runnables.config import ensure_config
 from langchain_core.tools import BaseTool, tool
 
 from holdfast.adapters.langgraph.allowed_types import serde_for
-from holdfast.adapters.langgraph.records import checked_thread_id, journal_name
-from holdfast.adapters.langgraph.saver import HoldfastSaver
-from holdfast.adapters.langgraph.serde import Values
-from holdfast.adapters.langgraph.tool_calls import (
+from holdfast.adapters.langgraph.checkpoint_format import checked_thread_id, journal_name
+from holdfast.adapters.langgraph.journaled_calls import (
+    GraphCall,
     JournaledCall,
-    ToolCall,
     WrappedTool,
     calling,
     current_call,
     injected_into,
 )
+from holdfast.adapters.langgraph.saver import HoldfastSaver
+from holdfast.adapters.langgraph.serde import Values
 from holdfast.errors import InvalidArgument
 from holdfast.handle import Holdfast
 from holdfast.runs.tools import Tool, takes_key, tool_of
@@ -105,7 +105,7 @@ class Journaling:
             self._hf, copy, self._declared(given), injected_into(given), self._lease, self._wait, self._asks
         )
 
-        def journaled(call: ToolCall, act: Callable[..., Any], args: Any, kwargs: Any) -> JournaledCall:
+        def journaled(call: GraphCall, act: Callable[..., Any], args: Any, kwargs: Any) -> JournaledCall:
             values = self._own_values if self._saver is None else self._saver.values
             return JournaledCall(wrapped, values, call, act, args, kwargs)
 
@@ -174,5 +174,5 @@ def _stand_in() -> Callable[..., None]:
     return called
 
 
-def _call_of(tool_input: Any, options: dict[str, Any]) -> ToolCall:
-    return ToolCall(options.get("tool_call_id"), ensure_config(options.get("config")), tool_input)
+def _call_of(tool_input: Any, options: dict[str, Any]) -> GraphCall:
+    return GraphCall(options.get("tool_call_id"), ensure_config(options.get("config")), tool_input)

@@ -28,7 +28,7 @@ from holdfast.runs.tool_calls import digest_of
 from holdfast.runs.tools import GiveUp, Happened, NotDone, Outcome, Tool
 
 
-class ToolCall(msgspec.Struct, frozen=True):
+class GraphCall(msgspec.Struct, frozen=True):
     """A call as LangChain makes it: its id, config and input."""
 
     id: str | None
@@ -36,16 +36,16 @@ class ToolCall(msgspec.Struct, frozen=True):
     given: Any
 
 
-_current: Final[ContextVar[ToolCall | None]] = ContextVar("holdfast_tool_call", default=None)
+_current: Final[ContextVar[GraphCall | None]] = ContextVar("holdfast_tool_call", default=None)
 
 
-def current_call() -> ToolCall | None:
+def current_call() -> GraphCall | None:
     """The call that the current task is making."""
     return _current.get()
 
 
 @contextmanager
-def calling(call: ToolCall | None) -> Generator[None]:
+def calling(call: GraphCall | None) -> Generator[None]:
     """Note the call that the current task is making."""
     token = _current.set(call)
     try:
@@ -76,7 +76,7 @@ class JournaledCall:
         self,
         wrapped: WrappedTool,
         values: Values,
-        call: ToolCall,
+        call: GraphCall,
         act: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from msgspec.structs import replace
 
 from holdfast import Damaged, InvalidArgument
-from holdfast.adapters.langgraph.records import (
+from holdfast.adapters.langgraph.checkpoint_format import (
     NOTE,
     Note,
     metadata_of,

@@ -14,9 +14,8 @@ from langchain_core.tools import tool
 from langgraph.types import Command
 
 import holdfast
-from holdfast.adapters.langgraph import HoldfastSaver, call_place
+from holdfast.adapters.langgraph import HoldfastSaver, call_place, tools_thread
 from holdfast.adapters.langgraph.tool_journal import ToolJournal, Unsettled
-from holdfast.adapters.langgraph.tools import tools_thread
 from holdfast.adapters.seam_modes import AWAITING, BLOCKING, finished
 from holdfast.runs.calls import Calls
 from holdfast.runs.tools import tool_of
