@@ -322,3 +322,34 @@ def test_an_equal_call_of_the_program_is_another_call(world: World, is_model: bo
         program(run, "")
     assert world.open().result("t") == "reply 2"
     assert made == ["ink", "ink"]
+
+
+@pytest.mark.parametrize("outer", ["idempotent", "read"])
+@pytest.mark.parametrize("effect", ["idempotent", "irreversible"])
+def test_they_are_not_made_again_if_the_arguments_of_their_tool_changed(world: World, effect: Any, outer: Any) -> None:
+    paid: list[str] = []
+
+    @holdfast.tool(effect=effect)
+    def pay(what: str) -> None:
+        paid.append(what)
+
+    def work(time: str) -> None:
+        run = holdfast.current_run()
+        assert isinstance(run, Run)
+        run.tool(pay, {"what": "ink"})
+        if time == "10:00":
+            raise Crash
+
+    def program(run: Run, time: str) -> None:
+        for step in run.steps():
+            if step == 2:
+                break
+            run.tool(holdfast.tool(effect=outer, name="clerk")(work), {"time": time})
+        run.finish()
+
+    with world.dying("t", start={}) as run:
+        program(run, "10:00")
+    with world.running("t", ends="waiting") as run:
+        program(run, "10:05")
+    assert "pay may be call 1 of an earlier process" in str(world.open().run_info("t"))
+    assert paid == ["ink"]
