@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
 import holdfast
-from holdfast import Happened, Holdfast, Never, NotDone, Run, ToolNotDone
+from holdfast import Happened, Holdfast, InvalidArgument, Never, NotDone, Retry, Run, ToolNotDone
 from tests.runs.conftest import Crash, World
 
 ENDS = ["done", "not done", "probed", "given up"]
@@ -353,3 +355,52 @@ def test_they_are_not_made_again_if_the_arguments_of_their_tool_changed(world: W
         program(run, "10:05")
     assert "pay may be call 1 of an earlier process" in str(world.open().run_info("t"))
     assert paid == ["ink"]
+
+
+@pytest.mark.parametrize("timeout", [None, 60])
+def test_a_second_try_of_their_tool_makes_them_again(world: World, timeout: float | None) -> None:
+    """With timeout=, each try runs in a Python thread of its own."""
+    paid: list[str] = []
+
+    @holdfast.tool(effect="idempotent", timeout=timeout)
+    def pay(what: str) -> None:
+        paid.append(what)
+        if len(paid) == 1:
+            raise Crash
+
+    @holdfast.tool(effect="idempotent", timeout=timeout, retry=Retry(1, first=0.001))
+    def clerk() -> None:
+        run = holdfast.current_run()
+        assert isinstance(run, Run)
+        run.tool(desk, {"what": "paper"})
+        if len(paid) < 3:
+            raise ConnectionError("lost")
+
+    @holdfast.tool(effect="idempotent", timeout=timeout)
+    def desk(what: str) -> None:
+        run = holdfast.current_run()
+        assert isinstance(run, Run)
+        run.tool(pay, {"what": what})
+
+    with world.dying("t", start={}) as run:
+        run.tool(clerk)
+    with world.running("t", ends="completed") as run:
+        run.tool(clerk)
+        run.finish()
+    assert paid == ["paper"] * 3
+
+
+def test_calls_in_several_python_threads_of_a_tool_are_told_apart(world: World) -> None:
+    pay = holdfast.tool(effect="idempotent", name="pay")(lambda: None)
+
+    @holdfast.tool(effect="idempotent", timeout=60)
+    def clerk() -> None:
+        run = holdfast.current_run()
+        assert isinstance(run, Run)
+        run.tool(pay)
+        with pytest.raises(InvalidArgument, match="several Python threads"), ThreadPoolExecutor(1) as pool:
+            pool.submit(contextvars.copy_context().run, run.tool, pay).result()
+
+    with world.running("t", start={}, ends="completed") as run:
+        run.tool(clerk)
+        run.finish()
