@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
 import holdfast
-from holdfast import Happened, Holdfast, Never, NotDone, Run, ToolNotDone
+from holdfast import Happened, Holdfast, InvalidArgument, Never, NotDone, Retry, Run, ToolNotDone
 from tests.runs.conftest import Crash, World
 
 ENDS = ["done", "not done", "probed", "given up"]
@@ -322,3 +324,83 @@ def test_an_equal_call_of_the_program_is_another_call(world: World, is_model: bo
         program(run, "")
     assert world.open().result("t") == "reply 2"
     assert made == ["ink", "ink"]
+
+
+@pytest.mark.parametrize("outer", ["idempotent", "read"])
+@pytest.mark.parametrize("effect", ["idempotent", "irreversible"])
+def test_they_are_not_made_again_if_the_arguments_of_their_tool_changed(world: World, effect: Any, outer: Any) -> None:
+    paid: list[str] = []
+
+    @holdfast.tool(effect=effect)
+    def pay(what: str) -> None:
+        paid.append(what)
+
+    def work(time: str) -> None:
+        run = holdfast.current_run()
+        assert isinstance(run, Run)
+        run.tool(pay, {"what": "ink"})
+        if time == "10:00":
+            raise Crash
+
+    def program(run: Run, time: str) -> None:
+        for step in run.steps():
+            if step == 2:
+                break
+            run.tool(holdfast.tool(effect=outer, name="clerk")(work), {"time": time})
+        run.finish()
+
+    with world.dying("t", start={}) as run:
+        program(run, "10:00")
+    with world.running("t", ends="waiting") as run:
+        program(run, "10:05")
+    assert "pay may be call 1 of an earlier process" in str(world.open().run_info("t"))
+    assert paid == ["ink"]
+
+
+@pytest.mark.parametrize("timeout", [None, 60])
+def test_a_second_try_of_their_tool_makes_them_again(world: World, timeout: float | None) -> None:
+    """With timeout=, each try runs in a Python thread of its own."""
+    paid: list[str] = []
+
+    @holdfast.tool(effect="idempotent", timeout=timeout)
+    def pay(what: str) -> None:
+        paid.append(what)
+        if len(paid) == 1:
+            raise Crash
+
+    @holdfast.tool(effect="idempotent", timeout=timeout, retry=Retry(1, first=0.001))
+    def clerk() -> None:
+        run = holdfast.current_run()
+        assert isinstance(run, Run)
+        run.tool(desk, {"what": "paper"})
+        if len(paid) < 3:
+            raise ConnectionError("lost")
+
+    @holdfast.tool(effect="idempotent", timeout=timeout)
+    def desk(what: str) -> None:
+        run = holdfast.current_run()
+        assert isinstance(run, Run)
+        run.tool(pay, {"what": what})
+
+    with world.dying("t", start={}) as run:
+        run.tool(clerk)
+    with world.running("t", ends="completed") as run:
+        run.tool(clerk)
+        run.finish()
+    assert paid == ["paper"] * 3
+
+
+def test_calls_in_several_python_threads_of_a_tool_are_told_apart(world: World) -> None:
+    pay = holdfast.tool(effect="idempotent", name="pay")(lambda: None)
+
+    @holdfast.tool(effect="idempotent", timeout=60)
+    def clerk() -> None:
+        run = holdfast.current_run()
+        assert isinstance(run, Run)
+        run.tool(pay)
+        with pytest.raises(InvalidArgument, match="several Python threads"), ThreadPoolExecutor(1) as pool:
+            pool.submit(contextvars.copy_context().run, run.tool, pay).result()
+
+    with world.running("t", start={}, ends="completed") as run:
+        run.tool(clerk)
+        run.finish()

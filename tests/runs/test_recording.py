@@ -75,6 +75,17 @@ def test_a_model_call_returns_live_what_its_replay_returns(world: World, value: 
     assert len(model.calls) == 1
 
 
+def test_a_stream_whose_chunk_is_nested_as_deeply_as_a_value_may_be_is_recorded(world: World) -> None:
+    chunk: Any = 1
+    for _ in range(200):
+        chunk = (chunk,)
+    ask = Counted([chunk])
+    for _ in range(2):
+        with world.dying("t", start={}) as run:
+            assert list(run.stream(ask)) == [chunk]
+    assert len(ask.calls) == 1
+
+
 def test_a_typed_reply_comes_back_in_its_type(world: World) -> None:
     model = Counted(Reply("hello", Mood.CALM, (1, 2)))
     with world.dying("t", start={}) as run:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.errors import Busy, StoreError, StoreFull, ToolNotDone
+from holdfast.errors import Busy, OutcomeUnknown, StoreError, StoreFull, ToolNotDone
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import RunRow
 from tests.covers import covers
@@ -159,6 +159,28 @@ def test_a_cancelled_block_whose_store_fails_no_longer_renews_its_lease(world: W
         raise holdfast.Cancelled("by a child")
     assert run.core._lease is not None
     assert run.core._lease.is_stopped
+
+
+def test_a_run_that_was_completed_stays_so_if_its_block_is_cancelled_and_its_store_fails(world: World) -> None:
+    class Gone(Unsteady):
+        def commit(self, *args: Any, **options: Any) -> Any:
+            done = self._store.commit(*args, **options)
+            if is_gone:
+                raise OutcomeUnknown("lost")
+            return done
+
+        def entries(self, *args: Any, **options: Any) -> Any:
+            if is_gone:
+                raise StoreError("gone")
+            return self._store.entries(*args, **options)
+
+    is_gone = False
+    with world.failing("t", holdfast.Cancelled, world.open(store=lambda store: Gone(store, [])), start={}) as run:
+        is_gone = True
+        with pytest.raises(OutcomeUnknown):
+            run.finish()
+        raise holdfast.Cancelled("by a child")
+    assert run.status == "completed"
 
 
 @every_store("each store keeps leases and their clock")

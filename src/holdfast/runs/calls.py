@@ -457,8 +457,8 @@ class Stream:
             self._add(self._final(self._passed))
             self._record(self._taken[0], self._types[0])
             return
-        chunks = [msgpack.decode(encoded) for encoded in self._taken]
-        self._record(msgpack.encode(chunks), chunk_types(self._types))
+        chunks = b"".join((msgpack.array_header(len(self._taken)), *self._taken))
+        self._record(chunks, chunk_types(self._types))
 
     def _record(self, encoded: bytes, type_name: str | None) -> None:
         redacted = RESULT_REDACTED if self._is_redacted else 0

@@ -477,7 +477,7 @@ class RunCore:
         try:
             self._resolve_commit()
             journal.write_results()
-            if isinstance(error, Cancelled) and journal.cancel is None:
+            if self.is_open and isinstance(error, Cancelled) and journal.cancel is None:
                 journal.cancel = pending_cancel(context.store, self._row)  # a child has read the cancellation first
         except BaseException as failed:
             # It is unknown where the run resumes, so its record stays as it is, and its lease expires.

@@ -12,7 +12,7 @@ from holdfast.errors import EffectMismatch
 from holdfast.redaction import Redaction
 from holdfast.runs.block_end import Waiting
 from holdfast.runs.drivers import is_async
-from holdfast.runs.identity import identity_in, own_key
+from holdfast.runs.identity import Started, identity_in, own_key
 from holdfast.runs.lease import has_passed
 from holdfast.runs.tools import EffectKind, GiveUp, Happened, InDoubt, NotDone, NotYet, Tool, is_outcome
 from holdfast.stores.contract_runs import Clock, Deadline, Entry
@@ -166,21 +166,28 @@ def suspended_for_permission(entry: Entry, why: str = "waits for permission") ->
     )
 
 
-def require_expected(entry: Entry, tool: Tool, key: str | None, unrepeated: Sequence[Entry]) -> None:
+def require_expected(entry: Entry, tool: Tool, started: Started, unrepeated: Sequence[Entry]) -> None:
     """Refuse a new call that may be a changed form of a call that an earlier process recorded.
 
     Only recorded calls that the program has not repeated count. EffectMismatch if the new call has another function,
-    Waiting if only a person can tell.
-    `key` is the one that the program gave the new call. `unrepeated` are the recorded calls.
+    Waiting if only a person can tell. `started` is the new call. `unrepeated` are the recorded calls.
+
+    Concurrent calls come in any order, so a call that is not made alone is only compared if it is inside a tool and
+    has no key, with equal calls elsewhere: its key in the journal changes with the arguments of the tool.
     """
+    key = started.own_key
     for row in unrepeated:
         if row.step != entry.step or row.kind == "child":
             continue
         is_same_tool = identity_in(row.key) == tool.identity
         is_same_call = row.arguments == entry.arguments
+        its_key = own_key(row.key)
+        if not started.is_alone:
+            is_elsewhere = row.inside is None or row.inside[1] not in started.under_way
+            if not (is_same_tool and is_same_call and is_elsewhere and key is its_key is None):
+                continue
         if row.act is not None and entry.act is not None and row.act != entry.act and not is_same_call:
             continue  # another act
-        its_key = own_key(row.key)
         if not is_same_tool and key == its_key and (key is not None or is_same_call):
             what = "without a key and with the same arguments" if key is None else f"with key {key!r}"
             raise EffectMismatch(
@@ -189,8 +196,10 @@ def require_expected(entry: Entry, tool: Tool, key: str | None, unrepeated: Sequ
                 "call. If this is another call, give it a key of its own."
             )
         if is_same_tool and (is_same_call or (key is None and its_key is None)):
+            differs = "with other arguments"
+            if is_same_call:
+                differs = "in another tool or in none" if key is its_key is None else "with another key"
             raise suspended_for_permission(
                 entry,
-                f"may be call {row.number} of an earlier process, which the program has not repeated, with "
-                f"{'another key' if is_same_call else 'other arguments'}",
+                f"may be call {row.number} of an earlier process, which the program has not repeated, {differs}",
             )

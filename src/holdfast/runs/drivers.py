@@ -111,6 +111,38 @@ class ToolThread:
         then(*self._outcome)
 
 
+class ActingThread:
+    """A Python thread that calls the function of a tool for another one, which waits for it."""
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._waiting = threading.current_thread(), _ACTING.get()
+        self._is_over = False
+
+    @staticmethod
+    def caller(thread: threading.Thread) -> threading.Thread:
+        """The Python thread whose calls are made in the current one, `thread`: that which waits for the tool."""
+        acting = _ACTING.get()
+        while acting is not None and acting._thread is thread and not acting._is_over:
+            thread, acting = acting._waiting
+        return thread
+
+    def start(self, call: Callable[[], None]) -> threading.Thread:
+        """Start the thread, in the current context."""
+        context = contextvars.copy_context()
+        context.run(_ACTING.set, self)
+        self._thread = threading.Thread(target=context.run, args=(call,), name="holdfast-tool", daemon=True)
+        self._thread.start()
+        return self._thread
+
+    def end(self) -> None:
+        """Note that nothing waits for the thread any longer: what it calls now is in no order with other calls."""
+        self._is_over = True
+
+
+_ACTING: Final[ContextVar[ActingThread | None]] = ContextVar("holdfast_acting_thread", default=None)
+
+
 class Invocation(msgspec.Struct, frozen=True):
     """A user's function to call now, for at most `timeout` seconds."""
 
@@ -230,23 +262,25 @@ def still_running(what: Invocation) -> str:
 def _within(seconds: float, what: Invocation) -> Any:
     """Call a function in its own Python thread and wait at most so many seconds."""
     outcome: list[tuple[Any, BaseException | None]] = []
-    context = contextvars.copy_context()
+    acting = ActingThread()
 
     def call() -> None:
         try:
-            outcome.append((context.run(what.call_in_thread), None))
+            outcome.append((what.call_in_thread(), None))
         except BaseException as error:  # noqa: BLE001 - raised again in the waiting thread
             outcome.append((None, error))
 
-    thread = threading.Thread(target=call, name="holdfast-tool", daemon=True)
-    with shield:  # an interrupt while Python waits for the start of a thread may be raised as RuntimeError
-        if what.running is not None:
-            what.running.start()
-        thread.start()
-    until = time.monotonic() + seconds
-    while thread.is_alive() and (left := until - time.monotonic()) > 0:
-        # Not all at once: a signal that arrives just before the wait does not end it.
-        thread.join(min(left, _JOIN_SECONDS))
+    try:
+        with shield:  # an interrupt while Python waits for the start of a thread may be raised as RuntimeError
+            if what.running is not None:
+                what.running.start()
+            thread = acting.start(call)
+        until = time.monotonic() + seconds
+        while thread.is_alive() and (left := until - time.monotonic()) > 0:
+            # Not all at once: a signal that arrives just before the wait does not end it.
+            thread.join(min(left, _JOIN_SECONDS))
+    finally:
+        acting.end()
     if not outcome:
         raise CallTimedOut(still_running(what))
     result, error = outcome[0]

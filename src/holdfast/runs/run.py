@@ -19,7 +19,7 @@ from holdfast.runs.calls import OnChange
 from holdfast.runs.children import Child
 from holdfast.runs.claim import ClaimRequest, until_free
 from holdfast.runs.core import RunCore
-from holdfast.runs.drivers import RUN, SCOPE, drive, is_async
+from holdfast.runs.drivers import RUN, SCOPE, ActingThread, drive, is_async
 from holdfast.runs.retry import Retry
 from holdfast.signals import shield
 from holdfast.types import Checkpoint, Effect, Status
@@ -125,8 +125,10 @@ class Run(RunBase):
         return face_of(self)
 
     def _caller(self) -> object:
-        """The thread that makes a call; MAIN_CALLER if it entered the block."""
+        """The thread that makes a call; MAIN_CALLER if it entered the block, or waits for the tool that is called."""
         here = threading.current_thread()
+        if here is not self._entered_by:
+            here = ActingThread.caller(here)
         return MAIN_CALLER if here is self._entered_by else here
 
     # -- steps ----------------------------------------------------------------------------------------------------
@@ -188,7 +190,7 @@ class Run(RunBase):
         model is called again. `retry` makes a failed call again before its error is raised.
         """
         calls, caller = self.core.calls(), self._caller()
-        with calls.watched("model", is_main=caller is MAIN_CALLER) as watched:
+        with calls.watched("model", is_main=threading.current_thread() is self._entered_by) as watched:
             call = calls.model(
                 function,
                 args,

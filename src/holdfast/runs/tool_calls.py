@@ -206,13 +206,11 @@ class ToolCall:
         return known
 
     def _require_expected(self) -> None:
-        """Refuse a new call that may be a changed form of a recorded one.
-
-        Concurrent calls come in any order, so only a call that is made alone is compared.
-        """
-        unrepeated = self._journal.unrepeated(self._entry.step) if self._started.is_alone else ()
+        """Refuse a new call that may be a changed form of a recorded one."""
+        entry, started = self._entry, self._started
+        unrepeated = self._journal.unrepeated(entry.step) if started.is_alone or entry.inside is not None else ()
         if unrepeated:
-            require_expected(self._entry, self._tool, self._started.own_key, unrepeated)
+            require_expected(entry, self._tool, started, unrepeated)
 
     def _require_new(self, entry: Entry) -> None:
         """Ask a person about an irreversible call that may repeat, in other words, a call of another branch or turn.
