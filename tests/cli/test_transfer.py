@@ -59,6 +59,22 @@ def test_what_was_skipped_is_told_with_the_reason(
     assert summary.endswith("2 read back and compared, 1 skipped, 0 differ")
 
 
+def test_a_finding_about_the_source_names_no_thread(
+    tmp_path: Path, store: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    ares_source.play(tmp_path / "ares", "sess1")
+    (tmp_path / "ares" / "notes.txt").write_text("")
+    assert main(["import", "ares", str(tmp_path / "ares"), *store]) == 0
+    assert capsys.readouterr().out.startswith("remark: notes.txt: it is not a checkpoint\n")
+
+    whole, cut = tmp_path / "whole.jsonl", tmp_path / "cut.jsonl"
+    assert main(["export", "-o", str(whole), *store]) == 0
+    cut.write_bytes(b"".join(whole.read_bytes().splitlines(keepends=True)[:-1]))
+    capsys.readouterr()
+    assert main(["import", "jsonl", str(cut), "--store", str(tmp_path / "new.db")]) == 1
+    assert capsys.readouterr().out.startswith(f"skipped: file {cut}: the file is cut off; the complete threads were")
+
+
 def test_a_dry_run_leaves_no_store(tmp_path: Path, store: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     ares_source.play(tmp_path / "ares", "sess1")
     assert main(["import", "ares", str(tmp_path / "ares"), "--dry-run", *store]) == 0

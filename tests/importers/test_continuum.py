@@ -260,13 +260,11 @@ def test_links_are_not_followed(hf: Holdfast, storage: Path, checkpoints: Path, 
     (checkpoints / "cp_20240501_130000_11111111.json").symlink_to(outside)
     (checkpoints / "old.backup").symlink_to(outside)
     report = bring(hf, storage)
-    assert sorted((finding.thread, finding.what) for finding in report.skipped) == sorted(
-        [
-            (str(storage), "linked: it is a link, and links are not followed"),
-            (str(storage), "half/checkpoints: it is a link, and links are not followed"),
-            (S, "file cp_20240501_130000_11111111.json: it is a link, and links are not followed"),
-        ]
-    )
+    assert {(finding.thread, finding.what) for finding in report.skipped} == {
+        (None, "linked: it is a link, and links are not followed"),
+        (None, "half/checkpoints: it is a link, and links are not followed"),
+        (S, "file cp_20240501_130000_11111111.json: it is a link, and links are not followed"),
+    }
     assert [thread.name for thread in hf.threads()] == [S]
     assert steps(hf) == [0, 1, 2]
 

@@ -77,7 +77,7 @@ def _threads(path: str, names: list[str], limit: int) -> Iterator[ForeignThread]
     for session in sorted({*sessions, *pointers}):
         yield _AresSession(path, session, sessions.get(session, []), pointers.get(session), limit)
     if others:
-        yield Aside(path, others)
+        yield Aside(others)
 
 
 def _looked_at(path: str, name: str, session: str, step: int, limit: int) -> _AresFile:

@@ -100,7 +100,7 @@ def _threads(files: list[TranscriptFile]) -> Iterator[ForeignThread]:
         for thread in _of_file(file):
             if thread.name in taken:
                 why = f"another file of session {thread.name} was imported; import this one into another namespace"
-                yield Aside(shown_name(file.path), [Unreadable(None, why)])
+                yield Aside([Unreadable(f"file {shown_name(file.path)}", why)])
             else:
                 taken.add(thread.name)
                 yield thread
@@ -209,17 +209,18 @@ def _transcripts(path: str, left: list[ForeignThread]) -> Iterator[str]:
         except (InvalidArgument, NotFound) as error:
             if folder == root:
                 raise
-            left.append(Aside(shown_name(folder), [Unreadable(None, str(error))]))
+            left.append(Aside([Unreadable(f"folder {shown_name(folder)}", str(error))]))
             continue
         yield from (entry.path for entry in found if entry.name.endswith(_SUFFIX) and not entry.is_dir())
         waiting.extend(entry.path for entry in reversed(found) if entry.is_dir(follow_symlinks=False))
         links = (entry.path for entry in found if entry.is_symlink() and entry.is_dir())
-        left.extend(Aside(shown_name(link), [_linked(root, link)]) for link in links)
+        left.extend(Aside([_linked(root, link)]) for link in links)
 
 
 def _linked(root: str, link: str) -> Unreadable | Remark:
     """The finding for a link to a folder: a remark if the folder is imported anyway, else unreadable."""
     inner, outer = PurePath(os.path.realpath(link)), PurePath(os.path.realpath(root))
+    item = f"folder {shown_name(link)}"
     if inner.is_relative_to(outer):
-        return Remark(None, "it is a link to a folder that was read")
-    return Unreadable(None, LINK)
+        return Remark(item, "it is a link to a folder that was read")
+    return Unreadable(item, LINK)

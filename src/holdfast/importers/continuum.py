@@ -50,7 +50,7 @@ def open_continuum(path: str, hf: Holdfast | None, options: Options) -> ForeignS
     if not threads:
         hint = "; give the folder that contains the session folders" if path.rstrip("/\\").endswith(_FOLDER) else ""
         raise InvalidArgument(f"{path} contains no Continuum session: it has no folder SESSION/{_FOLDER}{hint}")
-    return ForeignSource("continuum", hf, [*threads, *([Aside(path, others)] if others else [])], size)
+    return ForeignSource("continuum", hf, [*threads, *([Aside(others)] if others else [])], size)
 
 
 class _ContinuumFile(NamedTuple):

@@ -72,7 +72,7 @@ def open_files(path: str, hf: Holdfast | None, options: Options) -> ForeignSourc
             others.append(Remark(item, "it is not a checkpoint"))
         except Unusable as error:
             others.append(Unreadable(item, str(error)))
-    threads: list[ForeignThread] = [*agents, *([Aside(path, others)] if others else [])]
+    threads: list[ForeignThread] = [*agents, *([Aside(others)] if others else [])]
     return ForeignSource("smooth-file", hf, threads, sum(len(agent.names) for agent in agents))
 
 
