@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -136,6 +139,24 @@ def test_what_cannot_be_done_is_one_line_and_leaves_no_store(
     assert message in told.err
     assert told.err.count("\n") == 1
     assert not (tmp_path / "agent.db").exists()
+
+
+def test_a_source_that_cannot_be_imported_says_what_to_do(
+    tmp_path: Path, store: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "folder" / "empty").mkdir(parents=True)
+    (tmp_path / "text").write_text("text")
+    (tmp_path / "none").touch()
+    with closing(sqlite3.connect(tmp_path / "database")) as connection:
+        connection.execute("CREATE TABLE other (id)")
+    said = {}
+    for name, each in FORMATS.items():
+        for source in ("nowhere", "folder", "text", "none", "database") if each.source != "URL" else ():
+            assert main(["import", name, str(tmp_path / source), *store]) in (2, 3), (name, source)
+            [said[name, source]] = capsys.readouterr().err.splitlines()
+    assert len(said) == 5 * (len(FORMATS) - 1)
+    wrong = {key: text for key, text in said.items() if not re.search(r"; nothing was imported\. [A-Z].+\.$", text)}
+    assert wrong == {}
 
 
 def test_help_names_every_format(capsys: pytest.CaptureFixture[str]) -> None:

@@ -372,7 +372,7 @@ def test_what_is_no_folder_of_continuum(hf: Holdfast, storage: Path, checkpoints
         bring(hf, file_of(checkpoints, 1))
     with pytest.raises(InvalidArgument, match="contains no Continuum session"):
         bring(hf, storage / S)
-    with pytest.raises(InvalidArgument, match="give the folder that contains the session folders"):
+    with pytest.raises(InvalidArgument, match="Give the folder that contains the session folders"):
         bring(hf, checkpoints)
     os.mkdir(storage / "new")
     assert bring(hf, storage).ok

@@ -17,8 +17,8 @@ from holdfast.errors import InvalidArgument, NotFound
 from holdfast.handle import Holdfast
 from holdfast.importers.claude_walk import ABOUT, SPOKEN, Places, TranscriptFile, TranscriptLine, Walk
 from holdfast.importers.foreign import Aside, Entry, ForeignSource, ForeignThread, Remark, Unreadable
-from holdfast.importers.foreign_files import LINK, entries, object_of, read, shown_name
-from holdfast.importers.frame import Options, Unusable
+from holdfast.importers.foreign_files import LINK, entries, object_of, read, shown_name, source_entries
+from holdfast.importers.frame import CHECK_PATH, CHECK_SOURCE, Options, Unusable
 
 _SUFFIX: Final = ".jsonl"
 _SUBAGENTS: Final = "subagents"
@@ -32,19 +32,21 @@ _TALK: Final = re.compile(rb'"type"\s*:\s*"(?:' + b"|".join(kind.encode() for ki
 def open_claude(path: str, hf: Holdfast | None, options: Options) -> ForeignSource:
     """Open a transcript or a folder of them. NotFound if it does not exist, InvalidArgument if it is neither."""
     if not os.path.exists(path):
-        raise NotFound(f"there is no file or folder {path}; nothing was imported. Check the path.")
+        raise NotFound(f"there is no file or folder {path}; {CHECK_PATH}")
     left: list[ForeignThread] = []
     if os.path.isdir(path):
         files = [TranscriptFile(each, options.max_file_bytes) for each in _transcripts(path, left)]
         if not files:
-            raise InvalidArgument(f"{path} contains no Claude Code transcripts: no file *{_SUFFIX}")
+            raise InvalidArgument(f"{path} contains no Claude Code transcripts: no file *{_SUFFIX}; {CHECK_SOURCE}")
     else:
         files = [TranscriptFile(os.path.realpath(path), options.max_file_bytes)]
         try:
             if not _is_transcript(files[0]):
-                raise InvalidArgument(f"{path} is not a Claude Code transcript: no line belongs to a session")
+                raise InvalidArgument(
+                    f"{path} is not a Claude Code transcript: no line belongs to a session; {CHECK_SOURCE}"
+                )
         except Unusable as error:
-            raise InvalidArgument(f"cannot read {path}: {error}") from None
+            raise InvalidArgument(f"{path}: {error}; {CHECK_SOURCE}") from None
     return ForeignSource("claude-transcript", hf, chain(left, _threads(files)), sum(map(_count, files)))
 
 
@@ -205,10 +207,8 @@ def _transcripts(path: str, left: list[ForeignThread]) -> Iterator[str]:
     while waiting:
         folder = waiting.pop()
         try:
-            found = entries(folder)
-        except (InvalidArgument, NotFound) as error:
-            if folder == root:
-                raise
+            found = source_entries(folder) if folder == root else entries(folder)
+        except Unusable as error:
             left.append(Aside([Unreadable(f"folder {shown_name(folder)}", str(error))]))
             continue
         yield from (entry.path for entry in found if entry.name.endswith(_SUFFIX) and not entry.is_dir())

@@ -20,6 +20,9 @@ Progress: TypeAlias = Callable[[str, int, int], None]
 FILE_MAX: Final = 128 << 20
 """The default limit in bytes for a file or a line. Parsing it needs several times as much memory."""
 
+CHECK_PATH: Final = "nothing was imported. Check the path."
+CHECK_SOURCE: Final = "nothing was imported. Check the path and the format."
+
 _FINDINGS_MAX: Final = 1000  # of each kind in a report; further ones are only counted
 
 
