@@ -28,6 +28,10 @@ store = looked.store
         ("use pg_dump, and hf.repair(target) into", "use pg_dump, and `holdfast repair` into"),
         ("thread 'hf.run' has none; hf.threads() lists", "thread 'hf.run' has none; `holdfast threads` lists"),
         ("nothing of that kind", "nothing of that kind"),
+        (
+            "hf.run failed:\nTraceback:\n    with hf.run(name) as run:\nKeyError: 'hf.run'",
+            "`holdfast resume` failed:\nTraceback:\n    with hf.run(name) as run:\nKeyError: 'hf.run'",
+        ),
     ],
 )
 def test_what_is_told(message: str, told: str) -> None:

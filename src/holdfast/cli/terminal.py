@@ -384,9 +384,13 @@ _NAMES: Final = re.compile(r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""")
 
 
 def worded(message: str) -> str:
-    """Return a message, or the reason of a run, with commands in place of Python calls."""
-    parts = _NAMES.split(message)
-    return "".join(part if at % 2 else _reworded(part) for at, part in enumerate(parts))
+    """Return a message, or the reason of a run, with commands in place of Python calls.
+
+    Further lines are a traceback of the application, whose code stays as it is.
+    """
+    first, newline, others = message.partition("\n")
+    parts = _NAMES.split(first)
+    return "".join(part if at % 2 else _reworded(part) for at, part in enumerate(parts)) + newline + others
 
 
 def _reworded(text: str) -> str:
