@@ -221,6 +221,19 @@ def test_a_fork_asks_before_it_acts_unless_told_otherwise(store: Path, app: str,
     assert sys.modules[app].calls == [3, 3]
 
 
+def test_a_call_in_doubt_is_not_allowed_but_settled(store: Path, said: Said) -> None:
+    @holdfast.tool(effect="irreversible", name="pay")
+    def pay() -> None:
+        raise TimeoutError
+
+    with holdfast.open(store, durability="off", tools=[pay]) as hf, hf.run("bill", start={}) as run:
+        run.tool(pay)
+    code, err = said.refused("settle", "bill", "1", "--allow")
+    assert code == Exit.CONFLICT
+    assert "call 1 of 'bill' is in doubt, and does not wait for permission; nothing was changed. Find out" in err
+    assert said("settle", "bill", "1", "--not-done")[0] == Exit.OK
+
+
 def test_a_fork_of_a_dropped_thread_and_a_thread_that_is_no_fork(store: Path, app: str, said: Said) -> None:
     submit(store, "adder")
     with opened(store) as hf:

@@ -27,7 +27,7 @@ from holdfast.cli.layout import STATUSES, decision_lines, explanations, json_lin
 from holdfast.cli.location import Location
 from holdfast.cli.named_objects import load, load_tools
 from holdfast.cli.terminal import Exit, fitted, joined, progress, styled, worded, wrapped
-from holdfast.errors import InvalidArgument
+from holdfast.errors import Conflict, InvalidArgument
 from holdfast.handle import Holdfast
 from holdfast.inspect import graph_actions
 from holdfast.inspect.graphs import is_graph, journal_of
@@ -198,11 +198,23 @@ def settle(
         raise InvalidArgument("pass the outcome: --happened RESULT, --not-done, --allow or --give-up")
     with location.open_existing() as hf:
         inspect.existing(hf, thread)
+        if given["allow"]:
+            _require_not_in_doubt(hf, thread, effect)
         hf.settle(journal_of(hf, thread), effect, settled, by, force=force)
         following = _following(hf, thread, location.default)
     shown = "allowed" if given["allow"] else word.replace("_", " ")
     told = f"call {effect} of {quoted(thread)} is settled: {shown}"
     return Output({"thread": thread, "effect": effect, "status": word, "by": by}, told, [following])
+
+
+def _require_not_in_doubt(hf: Holdfast, thread: str, effect: int) -> None:
+    """Refuse --allow for a call that may have happened: it is recorded as not done, and then it is made again."""
+    found = inspect.CallHistory(hf, thread).newest_first(numbers={effect})
+    if any(each.is_doubtful for each in found):
+        raise Conflict(
+            f"call {effect} of {quoted(thread)} is in doubt, and does not wait for permission; nothing was changed. "
+            "Find out whether it happened, then pass --happened RESULT or --not-done."
+        )
 
 
 def _following(hf: Holdfast, thread: str, default: str | None) -> str:
