@@ -58,6 +58,9 @@ class Exit(enum.IntEnum):
     UNREAD = 141  # as shells report SIGPIPE
 
 
+_CHANGING: Final = ("answer", "settle", "cancel", "fork", "rewind", "label", "tag", "prune", "drop", "erase")
+_NAME: Final = """(?:'[^']*'|"[^"]*")"""
+_MISSING: Final = re.compile(f"((?:there is no thread|thread {_NAME} has no checkpoint) {_NAME}); (.+)")
 _CODES: tuple[tuple[type[HoldfastError], Exit], ...] = (
     (InvalidArgument, Exit.USAGE),
     (NotFound, Exit.NOT_FOUND),
@@ -80,8 +83,10 @@ def message_of(error: HoldfastError, verb: str | None = None) -> str:
         advice = "Restore" if verb == "repair" else "Try `holdfast repair TARGET`, or restore"
         what = message.removesuffix(_VERIFY).removesuffix(_REPAIR)
         return f"{what}; this command cannot read past it. {advice} a backup."
-    if isinstance(error, NotFound) and re.fullmatch("there is no thread '[^']*'", message):
-        return f"{message}; `holdfast threads` lists the threads"
+    if isinstance(error, NotFound):
+        if re.fullmatch(f"there is no thread {_NAME}", message):
+            message = f"{message}; `holdfast threads` lists the threads"
+        return _with_no_change(message) if verb in _CHANGING else message
     if (
         isinstance(error, StoreError)
         and isinstance(cause, OSError)
@@ -91,6 +96,15 @@ def message_of(error: HoldfastError, verb: str | None = None) -> str:
         end = "." if message.endswith(".") else ""
         return f"{message.removesuffix('.')} ({cause.strerror}){end}"
     return message
+
+
+def _with_no_change(message: str) -> str:
+    """Return the message of an error of a command that changes threads; nothing was changed."""
+    found = _MISSING.fullmatch(message)
+    if found is None:
+        return message
+    advice = found[2][0].upper() + found[2][1:]
+    return f"{found[1]}; nothing was changed. {advice}{'' if advice.endswith('?') else '.'}"
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
