@@ -51,7 +51,7 @@ def test_fork_with_an_edited_state(store: Path, said: Said, monkeypatch: pytest.
     assert "null" in err
     code, err = said.refused("fork", "notes", "bad", "--state", "none.json")
     assert code == Exit.USAGE
-    assert "cannot read none.json" in err
+    assert "cannot read none.json (No such file or directory); nothing was changed. Check the path." in err
 
 
 @pytest.mark.parametrize(

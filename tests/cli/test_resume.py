@@ -245,5 +245,8 @@ def test_a_fork_of_a_dropped_thread_and_a_thread_that_is_no_fork(store: Path, ap
     code, told = said.json("resume", f"{app}:all", "orphan", "--handler", "adder")
     assert (code, told["result"]) == (Exit.OK, 3)
     code, err = said.refused("resume", f"{app}:all", "notes")
-    assert (code, "it is not a fork" in err) == (Exit.NOT_FOUND, True)
+    assert (code, "it is not a fork; nothing was changed. Fork it, and resume the fork." in err) == (
+        Exit.NOT_FOUND,
+        True,
+    )
     assert said.refused("resume", f"{app}:all", "orphan", "--effects", "some")[0] == Exit.USAGE
