@@ -113,3 +113,11 @@ def test_a_command_that_finds_no_checkpoint_says_so(say: Say, store: Path, words
 
 def pay() -> None:
     """Done at once."""
+
+
+def test_an_act_that_is_no_id_of_an_act(say: Say, store: Path) -> None:
+    code, _, err = say("release", "pay", "--by", "ann", "--reason", "a test")
+    assert (code, err) == (
+        2,
+        "holdfast release: ACT must be an id; nothing was changed. `holdfast acts` shows the ids of acts.\n",
+    )

@@ -386,6 +386,10 @@ _SENTENCES: Final = (
         "so there is no result. Start a run with hf.run or hf.submit.",
         "so there is no result; `holdfast show` shows its state, `holdfast submit` starts a run in a new thread",
     ),
+    (
+        "act must be a record or an id that hf.acts() returned",
+        "ACT must be an id; nothing was changed. `holdfast acts` shows the ids of acts.",
+    ),
     ("(fakes=), or allow it with live=True", "(--fakes), or allow it with --live"),
 )
 _VERBS: Final = {"run": "resume", "waiting": "inbox", "stuck": "inbox"}
