@@ -231,6 +231,13 @@ def test_a_call_in_doubt_is_not_allowed_but_settled(store: Path, said: Said) -> 
     code, err = said.refused("settle", "bill", "1", "--allow")
     assert code == Exit.CONFLICT
     assert "call 1 of 'bill' is in doubt, and does not wait for permission; nothing was changed. Find out" in err
+    code, err = said.refused("answer", "bill", "pay", "1")
+    assert code == Exit.CONFLICT
+    assert (
+        "'pay' is a call in doubt, not a question; nothing was stored. `holdfast inbox` shows how to settle it.\n"
+        in err
+    )
+    assert "has not asked 'other'" in said.refused("answer", "bill", "other", "1")[1]
     assert said("settle", "bill", "1", "--not-done")[0] == Exit.OK
 
 

@@ -150,10 +150,26 @@ def answer(
         inspect.existing(hf, thread)
         if is_graph(hf, thread):
             return _answer_graph(hf, thread, name, given, graph)
-        hf.answer(thread, name, given, by=by, early=early)
+        try:
+            hf.answer(thread, name, given, by=by, early=early)
+        except Conflict:
+            _require_question(hf, thread, name)
+            raise
         following = _following(hf, thread, location.default)
     told = f"answered {quoted(name)} of {quoted(thread)}"
     return Output({"thread": thread, "name": name, "by": by}, told, [following])
+
+
+def _require_question(hf: Holdfast, thread: str, name: str) -> None:
+    """Raise Conflict if what is called `name` is settled and not answered."""
+    plan = inspect.recovery(hf, thread)
+    for each in () if plan is None else plan.decisions:
+        if each.name == name and each.about != "wait":
+            what = "a call in doubt" if each.about == "in doubt" else "a call that waits for permission"
+            raise Conflict(
+                f"{quoted(name)} is {what}, not a question; nothing was stored. `holdfast inbox` shows "
+                "how to settle it."
+            )
 
 
 def _answer_graph(hf: Holdfast, thread: str, name: str, given: Any, graph: str | None) -> Output:
