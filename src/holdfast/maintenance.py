@@ -147,7 +147,10 @@ def _renamed_when_complete(url: str | os.PathLike[str], kind: str, path: str) ->
             os.rename(part, path)
             sync_folder(os.path.dirname(path))
         except OSError as error:
-            raise StoreError(f"{path}: the new store cannot be renamed to this path") from error
+            raise StoreError(
+                f"{path}: the new store cannot be renamed to this path; the old store was not changed. Name another "
+                "target."
+            ) from error
     except HoldfastError as error:
         _name_instead(error, part, path)
         raise
@@ -206,10 +209,14 @@ def _scratch(near: str | None) -> TemporaryDirectory[str]:
     """A temporary folder on the same disk as `near`."""
     folder = None if near is None else os.path.dirname(os.path.realpath(near))
     if folder is not None and not os.path.isdir(folder):
-        raise StoreError(f"{near}: the folder {folder} does not exist; create it first")
+        raise StoreError(
+            f"{near}: there is no folder {folder}; nothing was copied. Create the folder, or name another target."
+        )
     from tempfile import TemporaryDirectory  # noqa: PLC0415 - slow to import, and only for repairs
 
     try:
         return TemporaryDirectory(prefix=".holdfast-", dir=folder)
     except OSError as error:
-        raise StoreError(f"{folder or 'the folder for temporary files'} cannot be written") from error
+        where = "the folder for temporary files" if folder is None else f"the folder {folder}"
+        advice = "Set TMPDIR to another folder" if folder is None else "Name a target in another folder"
+        raise StoreError(f"{where} cannot be written; nothing was copied. {advice}.") from error

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +172,30 @@ def test_repair_says_what_was_lost_and_touches_nothing(store: Path, said: Said) 
     assert code == Exit.NOT_FOUND
     assert "it is a folder; write a directory store as dir:" in err
     assert not list(store.parent.glob(".holdfast-*"))
+
+
+def test_a_repair_without_a_place_for_its_copy_says_what_to_do(
+    store: Path, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing, before = store.parent / "nowhere", sorted(store.parent.iterdir())
+    assert said("repair", str(missing / "new.db"))[2] == (
+        f"holdfast repair: {missing / 'new.db'}: there is no folder {missing}; nothing was copied. "
+        "Create the folder, or name another target.\n"
+    )
+
+    def full(**_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", full)
+    assert said("repair", f"dir:{store.parent / 'new'}")[2] == (
+        f"holdfast repair: the folder {store.parent} cannot be written; nothing was copied. "
+        "Name a target in another folder (No space left on device).\n"
+    )
+    assert said("repair", "memory:")[2] == (
+        "holdfast repair: the folder for temporary files cannot be written; nothing was copied. "
+        "Set TMPDIR to another folder (No space left on device).\n"
+    )
+    assert sorted(store.parent.iterdir()) == before
 
 
 def test_repair_leaves_the_wal_of_a_process_that_died(store: Path, said: Said) -> None:

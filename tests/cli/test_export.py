@@ -127,3 +127,18 @@ def test_damage_ends_with_1_and_is_told(say: Say, store: Path) -> None:
         assert code == 1
         assert out.startswith(begins)
         assert "thread 'long', checkpoint 1: " in err
+
+
+def test_a_file_that_cannot_be_written_or_read_says_what_to_do(say: Say, store: Path, tmp_path: Path) -> None:
+    path = tmp_path / "nowhere" / "all.jsonl"
+    code, _, err = say("export", "-o", str(path))
+    reason = "(No such file or directory)"
+    assert (code, err) == (
+        1,
+        f"holdfast export: cannot write {path} {reason}; nothing was exported. Name another file.\n",
+    )
+    code, _, err = say("verify", "--fingerprint", str(path))
+    assert (code, err) == (
+        2,
+        f"holdfast verify: cannot read {path} {reason}; nothing was checked. Check the path.\n",
+    )

@@ -38,11 +38,11 @@ def test_a_checkpoint_without_its_thread_is_one_of_the_newest(said: Said, store:
 
 
 def test_a_store_that_is_not_there(said: Said, store: Path, tmp_path: Path) -> None:
-    code, err = said.refused("threads", "--store", "agnet.db")
-    assert code == Exit.NOT_FOUND
-    assert err == "holdfast threads: there is no store at agnet.db; the current folder has agent.db\n"
-    code, err = said.refused("threads", "--store", "other/agent.db")
-    assert err == "holdfast threads: there is no store at other/agent.db; the current folder has agent.db\n"
+    for wrong in ("agnet.db", "other/agent.db"):
+        code, err = said.refused("threads", "--store", wrong)
+        assert code == Exit.NOT_FOUND
+        hint = "the current folder has agent.db: name it with --store"
+        assert err == f"holdfast threads: there is no store at {wrong}; {hint}\n"
     (tmp_path / "agent.db").rename(tmp_path / "moved")
     code, err = said.refused("threads", "--store", "dir:nothing")
     assert err.endswith("there is no store at nothing; check the path, or try `holdfast demo`\n")

@@ -28,6 +28,10 @@ store = looked.store
         ("use pg_dump, and hf.repair(target) into", "use pg_dump, and `holdfast repair` into"),
         ("thread 'hf.run' has none; hf.threads() lists", "thread 'hf.run' has none; `holdfast threads` lists"),
         ("nothing of that kind", "nothing of that kind"),
+        (
+            "hf.run failed:\nTraceback:\n    with hf.run(name) as run:\nKeyError: 'hf.run'",
+            "`holdfast resume` failed:\nTraceback:\n    with hf.run(name) as run:\nKeyError: 'hf.run'",
+        ),
     ],
 )
 def test_what_is_told(message: str, told: str) -> None:
@@ -76,5 +80,44 @@ def test_no_refusal_names_a_method(say: Say, store: Path, words: tuple[str, ...]
     assert not re.search(r"hf\.|\(\)|=True", err), err
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("answer", "THREAD", "ok?", "1"),
+        ("settle", "THREAD", "1", "--not-done"),
+        ("cancel", "THREAD"),
+        ("fork", "THREAD", "new"),
+        ("rewind", "THREAD@1"),
+        ("label", "THREAD", "x"),
+        ("tag", "THREAD", "x"),
+        ("prune", "THREAD", "--keep-last", "1"),
+        ("drop", "THREAD", "--dry-run"),
+        ("erase", "THREAD", "--dry-run"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_command_that_changes_says_that_it_changed_nothing(say: Say, store: Path, words: tuple[str, ...]) -> None:
+    for name, advice in (("zzz", "`holdfast threads` lists the threads."), ("invoic", "Did you mean 'invoice'?")):
+        code, _, err = say(*(each.replace("THREAD", name) for each in words))
+        assert (code, err) == (3, f"holdfast {words[0]}: there is no thread {name!r}; nothing was changed. {advice}\n")
+
+
+@pytest.mark.parametrize(
+    "words", [("fork", "new"), ("rewind",), ("label", "x"), ("tag", "x")], ids=lambda words: words[0]
+)
+def test_a_command_that_finds_no_checkpoint_says_so(say: Say, store: Path, words: tuple[str, ...]) -> None:
+    code, _, err = say(words[0], "invoice@77", *words[1:])
+    missing = "thread 'invoice' has no checkpoint '@77'; nothing was changed. `holdfast log` lists all checkpoints."
+    assert (code, err) == (3, f"holdfast {words[0]}: {missing}\n")
+
+
 def pay() -> None:
     """Done at once."""
+
+
+def test_an_act_that_is_no_id_of_an_act(say: Say, store: Path) -> None:
+    code, _, err = say("release", "pay", "--by", "ann", "--reason", "a test")
+    assert (code, err) == (
+        2,
+        "holdfast release: ACT must be an id; nothing was changed. `holdfast acts` shows the ids of acts.\n",
+    )

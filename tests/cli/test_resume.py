@@ -221,6 +221,26 @@ def test_a_fork_asks_before_it_acts_unless_told_otherwise(store: Path, app: str,
     assert sys.modules[app].calls == [3, 3]
 
 
+def test_a_call_in_doubt_is_not_allowed_but_settled(store: Path, said: Said) -> None:
+    @holdfast.tool(effect="irreversible", name="pay")
+    def pay() -> None:
+        raise TimeoutError
+
+    with holdfast.open(store, durability="off", tools=[pay]) as hf, hf.run("bill", start={}) as run:
+        run.tool(pay)
+    code, err = said.refused("settle", "bill", "1", "--allow")
+    assert code == Exit.CONFLICT
+    assert "call 1 of 'bill' is in doubt, and does not wait for permission; nothing was changed. Find out" in err
+    code, err = said.refused("answer", "bill", "pay", "1")
+    assert code == Exit.CONFLICT
+    assert (
+        "'pay' is a call in doubt, not a question; nothing was stored. `holdfast inbox` shows how to settle it.\n"
+        in err
+    )
+    assert "has not asked 'other'" in said.refused("answer", "bill", "other", "1")[1]
+    assert said("settle", "bill", "1", "--not-done")[0] == Exit.OK
+
+
 def test_a_fork_of_a_dropped_thread_and_a_thread_that_is_no_fork(store: Path, app: str, said: Said) -> None:
     submit(store, "adder")
     with opened(store) as hf:
@@ -232,5 +252,8 @@ def test_a_fork_of_a_dropped_thread_and_a_thread_that_is_no_fork(store: Path, ap
     code, told = said.json("resume", f"{app}:all", "orphan", "--handler", "adder")
     assert (code, told["result"]) == (Exit.OK, 3)
     code, err = said.refused("resume", f"{app}:all", "notes")
-    assert (code, "it is not a fork" in err) == (Exit.NOT_FOUND, True)
+    assert (code, "it is not a fork; nothing was changed. Fork it, and resume the fork." in err) == (
+        Exit.NOT_FOUND,
+        True,
+    )
     assert said.refused("resume", f"{app}:all", "orphan", "--effects", "some")[0] == Exit.USAGE

@@ -20,7 +20,9 @@ def test_submit(store: Path, said: Said) -> None:
     urgent = said("submit", "h", "urgent", "--start", "{}", "--priority", "9")
     assert urgent[:2] == (Exit.OK, "'urgent' is queued for handler 'h' with priority 9\n")
     assert "queued (priority 9)" in said("threads", "urgent")[1]
-    assert said.refused("submit", "h", "other", "--start", "{}", "--priority", "101")[0] == Exit.USAGE
+    for wrong in ("101", "many"):
+        code, err = said.refused("submit", "h", "other", "--start", "{}", "--priority", wrong)
+        assert (code, f"--priority: '{wrong}' is not a whole number from -100 to 100" in err) == (Exit.USAGE, True)
     assert said.refused("submit", "h", "new", "--start", "{}")[0] == Exit.CONFLICT
     assert said.refused("submit", "h", "new")[0] == Exit.USAGE
     assert said.refused("submit", "h", "new", "--start", "nothing")[0] == Exit.USAGE

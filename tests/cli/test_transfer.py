@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -57,6 +60,22 @@ def test_what_was_skipped_is_told_with_the_reason(
     assert skipped == "skipped: thread 'sess1': file sess1_1.json: it is cut off in the middle"
     assert remark.startswith("remark: thread 'sess1': the pointer to the last checkpoint is empty")
     assert summary.endswith("2 read back and compared, 1 skipped, 0 differ")
+
+
+def test_a_finding_about_the_source_names_no_thread(
+    tmp_path: Path, store: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    ares_source.play(tmp_path / "ares", "sess1")
+    (tmp_path / "ares" / "notes.txt").write_text("")
+    assert main(["import", "ares", str(tmp_path / "ares"), *store]) == 0
+    assert capsys.readouterr().out.startswith("remark: notes.txt: it is not a checkpoint\n")
+
+    whole, cut = tmp_path / "whole.jsonl", tmp_path / "cut.jsonl"
+    assert main(["export", "-o", str(whole), *store]) == 0
+    cut.write_bytes(b"".join(whole.read_bytes().splitlines(keepends=True)[:-1]))
+    capsys.readouterr()
+    assert main(["import", "jsonl", str(cut), "--store", str(tmp_path / "new.db")]) == 1
+    assert capsys.readouterr().out.startswith(f"skipped: file {cut}: the file is cut off; the complete threads were")
 
 
 def test_a_dry_run_leaves_no_store(tmp_path: Path, store: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -120,6 +139,24 @@ def test_what_cannot_be_done_is_one_line_and_leaves_no_store(
     assert message in told.err
     assert told.err.count("\n") == 1
     assert not (tmp_path / "agent.db").exists()
+
+
+def test_a_source_that_cannot_be_imported_says_what_to_do(
+    tmp_path: Path, store: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "folder" / "empty").mkdir(parents=True)
+    (tmp_path / "text").write_text("text")
+    (tmp_path / "none").touch()
+    with closing(sqlite3.connect(tmp_path / "database")) as connection:
+        connection.execute("CREATE TABLE other (id)")
+    said = {}
+    for name, each in FORMATS.items():
+        for source in ("nowhere", "folder", "text", "none", "database") if each.source != "URL" else ():
+            assert main(["import", name, str(tmp_path / source), *store]) in (2, 3), (name, source)
+            [said[name, source]] = capsys.readouterr().err.splitlines()
+    assert len(said) == 5 * (len(FORMATS) - 1)
+    wrong = {key: text for key, text in said.items() if not re.search(r"; nothing was imported\. [A-Z].+\.$", text)}
+    assert wrong == {}
 
 
 def test_help_names_every_format(capsys: pytest.CaptureFixture[str]) -> None:

@@ -274,9 +274,9 @@ def test_other_files_are_named(hf: Holdfast, folder: Path) -> None:
     assert report.ok
     assert report.threads == 1
     assert [(finding.thread, finding.what) for finding in report.remarks] == [
-        (str(folder), "notes.txt: it is not a checkpoint"),
-        (str(folder), "sess1_2.json.tmp: it is not a checkpoint"),
-        (str(folder), "user: it is a folder, and was not read"),
+        (None, "notes.txt: it is not a checkpoint"),
+        (None, "sess1_2.json.tmp: it is not a checkpoint"),
+        (None, "user: it is a folder, and was not read"),
     ]
 
 

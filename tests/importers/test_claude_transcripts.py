@@ -344,7 +344,7 @@ def test_a_session_that_is_there_twice_is_taken_once(tmp_path: Path, hf: Holdfas
         talk.write(tmp_path / project / f"{SESSION}.jsonl")
     report = taken(hf, tmp_path)
     [skipped] = report.skipped
-    assert skipped.thread.endswith(f"two/{SESSION}.jsonl")
+    assert (skipped.item or "").endswith(f"two/{SESSION}.jsonl")
     assert report.threads == 1
 
 

@@ -260,13 +260,11 @@ def test_links_are_not_followed(hf: Holdfast, storage: Path, checkpoints: Path, 
     (checkpoints / "cp_20240501_130000_11111111.json").symlink_to(outside)
     (checkpoints / "old.backup").symlink_to(outside)
     report = bring(hf, storage)
-    assert sorted((finding.thread, finding.what) for finding in report.skipped) == sorted(
-        [
-            (str(storage), "linked: it is a link, and links are not followed"),
-            (str(storage), "half/checkpoints: it is a link, and links are not followed"),
-            (S, "file cp_20240501_130000_11111111.json: it is a link, and links are not followed"),
-        ]
-    )
+    assert {(finding.thread, finding.what) for finding in report.skipped} == {
+        (None, "linked: it is a link, and links are not followed"),
+        (None, "half/checkpoints: it is a link, and links are not followed"),
+        (S, "file cp_20240501_130000_11111111.json: it is a link, and links are not followed"),
+    }
     assert [thread.name for thread in hf.threads()] == [S]
     assert steps(hf) == [0, 1, 2]
 
@@ -374,7 +372,7 @@ def test_what_is_no_folder_of_continuum(hf: Holdfast, storage: Path, checkpoints
         bring(hf, file_of(checkpoints, 1))
     with pytest.raises(InvalidArgument, match="contains no Continuum session"):
         bring(hf, storage / S)
-    with pytest.raises(InvalidArgument, match="give the folder that contains the session folders"):
+    with pytest.raises(InvalidArgument, match="Give the folder that contains the session folders"):
         bring(hf, checkpoints)
     os.mkdir(storage / "new")
     assert bring(hf, storage).ok

@@ -348,17 +348,17 @@ def test_a_time_that_is_none_is_that_of_the_import(hf: Holdfast) -> None:
 
 def test_what_is_told_of_a_thread_and_of_the_source(hf: Holdfast) -> None:
     line = Line("a", [Remark("pointer", "odd"), Unreadable("file x", "torn"), record(1, remarks=("strange",))])
-    aside = Aside("folder", [Remark("y", "no checkpoint"), Unreadable("z", "a link")])
+    aside = Aside([Remark("y", "no checkpoint"), Unreadable("z", "a link")])
     report = run(ForeignSource("other", hf, [line, aside], 1), dry_run=False, progress=None)
     assert report.threads == 1
     assert [(finding.thread, finding.what) for finding in report.remarks] == [
         ("a", "pointer: odd"),
         ("a", "checkpoint c1: strange"),
-        ("folder", "y: no checkpoint"),
+        (None, "y: no checkpoint"),
     ]
     assert [(finding.thread, finding.what) for finding in report.skipped] == [
         ("a", "file x: torn"),
-        ("folder", "z: a link"),
+        (None, "z: a link"),
     ]
 
 

@@ -41,6 +41,7 @@ def test_what_is_told_of_a_file_that_was_cut_off_is_there(
             there = sum(new.thread(info.name).count() for info in new.threads())
         assert not report.ok
         assert "the complete threads were imported" in report.skipped[-1].reason
+        assert (report.skipped[-1].thread, report.skipped[-1].item) == (None, f"file {path}")
         assert report.threads <= 2
         if not dry_run:
             assert report.checkpoints == report.checked == there

@@ -57,7 +57,7 @@ def test_claude_a_project_that_is_a_link(hf: Holdfast, tmp_path: Path) -> None:
     report = import_from(hf, "claude-transcript", str(tmp_path / "projects"))
     assert (report.threads, report.ok) == (1, False)
     assert [(finding.thread, finding.what) for finding in report.skipped] == [
-        (str(tmp_path / "projects" / "two"), LINK)
+        (None, f"folder {tmp_path / 'projects' / 'two'}: {LINK}")
     ]
 
 

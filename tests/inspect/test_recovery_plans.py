@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import ToolNotDone
+from holdfast import EveryN, Retry, ToolNotDone
 from holdfast.errors import HoldfastError, Unsupported, WaitTimedOut
 from holdfast.inspect import RecoveryPlan, recovery
 from tests.inspect.conftest import post, reply, started, work
@@ -245,3 +245,96 @@ def test_a_child_that_failed_is_resumed(world: World) -> None:
     with world.open().run("t") as run:
         program(run, fails=False)
     assert made == [1]
+
+
+@pytest.mark.parametrize("error", [ConnectionError("busy"), ToolNotDone("busy")])
+def test_a_call_that_waits_for_its_retry_is_made_again_and_when(world: World, error: Exception) -> None:
+    made: list[int] = []
+
+    @holdfast.tool(effect="idempotent", name="send", retry=Retry(2, first=60, factor=1))
+    def send() -> None:
+        made.append(1)
+        if len(made) < 3:
+            raise error
+
+    for times in ("once", "2 times"):
+        with world.running("t", world.open(send), ends="waiting", start={} if times == "once" else None) as run:
+            run.tool(send)
+        found = plan(world, "t", send)
+        [call] = found.calls
+        assert call.does == "again"
+        assert found.due is not None
+        assert re.fullmatch(rf"it failed {times}, and is called again at {found.due:%Y-%m-%d %H:}..:.. UTC", call.why)
+        assert found.needed == 0
+        world.pass_time(300)
+        assert plan(world, "t", send).calls[0].why == f"it failed {times}, and is called again at once"
+    with world.running("t", world.open(send)) as run:
+        run.tool(send)
+    assert len(made) == 3
+
+
+def test_calls_outside_of_steps_are_replayed_although_their_step_is_closed(world: World) -> None:
+    made: list[str] = []
+
+    def busy() -> None:
+        made.append("busy")
+        raise ConnectionError
+
+    def program(run: holdfast.Run, last: int) -> None:
+        run.model(lambda: made.append("outline"), key="outline")
+        with suppress(ConnectionError):
+            run.model(busy, key="busy")
+        run.tool(post_again, {"letter": "Dear Sir"}, key="p")
+        for step in run.steps():
+            run.model(lambda: made.append("inside"), key="inside")
+            if step == last:
+                break
+
+    @holdfast.tool(effect="irreversible", name="post")
+    def post_again(letter: str) -> None:
+        made.append("post")
+
+    with world.dying("t", world.open(post_again), start={"messages": []}, policy=EveryN(1)) as run:
+        program(run, 3)
+    before = [*made]
+    found = plan(world, "t", post_again)
+    assert found.step == 2
+    outside = "made outside of steps, for the whole turn: "
+    assert [(each.call.kind, each.call.status, each.call.step, each.does, each.why) for each in found.calls] == [
+        ("model", "done", 1, "answered", f"{outside}its result is recorded"),
+        ("model", "failed", 1, "answered", f"{outside}its error is recorded, and raised again"),
+        ("irreversible", "done", 1, "answered", f"{outside}its result is recorded"),
+        ("model", "done", 3, "answered", "its result is recorded"),
+    ]
+    assert (found.answered, found.again, found.needed) == (4, 0, 0)
+    assert found.summary.startswith("continues after step 2; 4 calls replayed")
+    with world.open(post_again).run("t", policy=EveryN(1)) as run:
+        program(run, 3)
+    assert made == before
+
+    with world.dying("t", world.open(post_again), policy=EveryN(1)) as run:
+        program(run, 4)
+        run.finish()
+    made.clear()
+    with world.dying("t", world.open(post_again), turn="next", policy=EveryN(1)) as run:
+        pass
+    assert plan(world, "t", post_again).calls == ()
+
+
+def test_a_call_outside_of_steps_that_was_undone_is_not_replayed(world: World) -> None:
+    undone: list[str] = []
+
+    @holdfast.tool(effect="irreversible", name="book", undo=lambda letter, result: undone.append(letter))
+    def book(letter: str) -> None:
+        pass
+
+    hf = world.open(book)
+    with world.dying("t", hf, start={"messages": []}, policy=EveryN(1)) as run:
+        run.tool(book, {"letter": "Dear Sir"}, key="p")
+        for step in run.steps():
+            if step == 3:
+                break
+    [call] = plan(world, "t", book).calls
+    assert call.does == "answered"
+    hf.undo("t", to="@0")
+    assert (undone, plan(world, "t", book).calls) == (["Dear Sir"], ())

@@ -105,7 +105,8 @@ def test_calls_crashes_and_resumes(world: World) -> None:
         [("crash", 1)],
     ]
     model, read = found.steps[0].calls
-    assert model.attempt < read.attempt  # made by the process that died, and by the one that went on
+    assert [each.fence for step in found.steps for each in step.resumptions] == [3, 2]
+    assert model.fence < read.fence  # made by the process that died, and by the one that went on
     assert model.usage is not None
     assert model.usage.total == 13
     assert model.seconds is not None

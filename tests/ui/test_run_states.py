@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,19 @@ def test_a_run_that_waits_for_a_time_says_until_when() -> None:
     assert "Waiting It continues at 20" in shown
     assert "open step run.sleep sleeps" in shown
     assert "holdfast resume" not in shown, "it would only wait"
+
+
+def test_calls_outside_of_steps_are_in_the_plan_and_the_open_step_runs_again() -> None:
+    with holdfast.open("memory:") as hf:
+        with suppress(ConnectionError), hf.run("r", start={}, policy=holdfast.EveryN(1)) as run:
+            run.model(lambda: "a plan")
+            for step in run.steps():
+                if step == 2:
+                    raise ConnectionError
+        shown = of_thread(hf, "r")
+    assert "What a resume would do with 1 call" in shown
+    assert "replayed made outside of steps, for the whole turn: its result is recorded" in shown
+    assert "No calls were recorded after that checkpoint, so the whole step runs again." in shown
 
 
 def test_a_run_that_is_held_says_by_whom_once() -> None:

@@ -53,9 +53,11 @@ def _read(path: Path) -> str:
     try:
         return path.read_text("utf-8")
     except OSError as error:
-        raise InvalidArgument(f"cannot read {path} ({error.strerror})") from error
+        raise InvalidArgument(f"cannot read {path} ({error.strerror}); nothing was checked. Check the path.") from error
     except UnicodeDecodeError:
-        raise InvalidArgument(f"{path} is not a fingerprint from `holdfast fingerprint`") from None
+        raise InvalidArgument(
+            f"{path} was not written by `holdfast fingerprint`; nothing was checked. Name another file."
+        ) from None
 
 
 @verb(bar="reading")

@@ -260,7 +260,9 @@ def value_in_file(path: str, what: str) -> Any:
         with open(path, "rb") as file:
             data = file.read()
     except OSError as error:
-        raise InvalidArgument(f"{what}: cannot read {path} ({error.strerror})") from error
+        raise InvalidArgument(
+            f"{what}: cannot read {path} ({error.strerror}); nothing was changed. Check the path."
+        ) from error
     return _parsed(data, f"{what} in {path}")
 
 

@@ -27,7 +27,7 @@ from holdfast.cli.layout import STATUSES, decision_lines, explanations, json_lin
 from holdfast.cli.location import Location
 from holdfast.cli.named_objects import load, load_tools
 from holdfast.cli.terminal import Exit, fitted, joined, progress, styled, worded, wrapped
-from holdfast.errors import InvalidArgument
+from holdfast.errors import Conflict, InvalidArgument
 from holdfast.handle import Holdfast
 from holdfast.inspect import graph_actions
 from holdfast.inspect.graphs import is_graph, journal_of
@@ -150,10 +150,26 @@ def answer(
         inspect.existing(hf, thread)
         if is_graph(hf, thread):
             return _answer_graph(hf, thread, name, given, graph)
-        hf.answer(thread, name, given, by=by, early=early)
+        try:
+            hf.answer(thread, name, given, by=by, early=early)
+        except Conflict:
+            _require_question(hf, thread, name)
+            raise
         following = _following(hf, thread, location.default)
     told = f"answered {quoted(name)} of {quoted(thread)}"
     return Output({"thread": thread, "name": name, "by": by}, told, [following])
+
+
+def _require_question(hf: Holdfast, thread: str, name: str) -> None:
+    """Raise Conflict if what is called `name` is settled and not answered."""
+    plan = inspect.recovery(hf, thread)
+    for each in () if plan is None else plan.decisions:
+        if each.name == name and each.about != "wait":
+            what = "a call in doubt" if each.about == "in doubt" else "a call that waits for permission"
+            raise Conflict(
+                f"{quoted(name)} is {what}, not a question; nothing was stored. `holdfast inbox` shows "
+                "how to settle it."
+            )
 
 
 def _answer_graph(hf: Holdfast, thread: str, name: str, given: Any, graph: str | None) -> Output:
@@ -198,11 +214,23 @@ def settle(
         raise InvalidArgument("pass the outcome: --happened RESULT, --not-done, --allow or --give-up")
     with location.open_existing() as hf:
         inspect.existing(hf, thread)
+        if given["allow"]:
+            _require_not_in_doubt(hf, thread, effect)
         hf.settle(journal_of(hf, thread), effect, settled, by, force=force)
         following = _following(hf, thread, location.default)
     shown = "allowed" if given["allow"] else word.replace("_", " ")
     told = f"call {effect} of {quoted(thread)} is settled: {shown}"
     return Output({"thread": thread, "effect": effect, "status": word, "by": by}, told, [following])
+
+
+def _require_not_in_doubt(hf: Holdfast, thread: str, effect: int) -> None:
+    """Refuse --allow for a call that may have happened: it is recorded as not done, and then it is made again."""
+    found = inspect.CallHistory(hf, thread).newest_first(numbers={effect})
+    if any(each.is_doubtful for each in found):
+        raise Conflict(
+            f"call {effect} of {quoted(thread)} is in doubt, and does not wait for permission; nothing was changed. "
+            "Find out whether it happened, then pass --happened RESULT or --not-done."
+        )
 
 
 def _following(hf: Holdfast, thread: str, default: str | None) -> str:

@@ -112,7 +112,11 @@ class Location:
             raise InvalidArgument('a "memory:" store ends with its process, so this command would find it empty')
         if path and not os.path.exists(path):
             found = ", ".join(each.name for each in stores_in(Path())[:_LISTED])
-            where = f"the current folder has {found}" if found else "check the path, or try `holdfast demo`"
+            where = (
+                f"the current folder has {found}: name it with --store"
+                if found
+                else "check the path, or try `holdfast demo`"
+            )
             if self._given is None:
                 where = "pass --store, or set HOLDFAST_STORE, or try `holdfast demo`"
             raise NotFound(f"there is no store at {path}; {where}")

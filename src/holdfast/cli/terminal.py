@@ -58,6 +58,9 @@ class Exit(enum.IntEnum):
     UNREAD = 141  # as shells report SIGPIPE
 
 
+_CHANGING: Final = ("answer", "settle", "cancel", "fork", "rewind", "label", "tag", "prune", "drop", "erase")
+_NAME: Final = """(?:'[^']*'|"[^"]*")"""
+_MISSING: Final = re.compile(f"((?:there is no thread|thread {_NAME} has no checkpoint) {_NAME}); (.+)")
 _CODES: tuple[tuple[type[HoldfastError], Exit], ...] = (
     (InvalidArgument, Exit.USAGE),
     (NotFound, Exit.NOT_FOUND),
@@ -80,8 +83,10 @@ def message_of(error: HoldfastError, verb: str | None = None) -> str:
         advice = "Restore" if verb == "repair" else "Try `holdfast repair TARGET`, or restore"
         what = message.removesuffix(_VERIFY).removesuffix(_REPAIR)
         return f"{what}; this command cannot read past it. {advice} a backup."
-    if isinstance(error, NotFound) and re.fullmatch("there is no thread '[^']*'", message):
-        return f"{message}; `holdfast threads` lists the threads"
+    if isinstance(error, NotFound):
+        if re.fullmatch(f"there is no thread {_NAME}", message):
+            message = f"{message}; `holdfast threads` lists the threads"
+        return _with_no_change(message) if verb in _CHANGING else message
     if (
         isinstance(error, StoreError)
         and isinstance(cause, OSError)
@@ -91,6 +96,15 @@ def message_of(error: HoldfastError, verb: str | None = None) -> str:
         end = "." if message.endswith(".") else ""
         return f"{message.removesuffix('.')} ({cause.strerror}){end}"
     return message
+
+
+def _with_no_change(message: str) -> str:
+    """Return the message of an error of a command that changes threads; nothing was changed."""
+    found = _MISSING.fullmatch(message)
+    if found is None:
+        return message
+    advice = found[2][0].upper() + found[2][1:]
+    return f"{found[1]}; nothing was changed. {advice}{'' if advice.endswith('?') else '.'}"
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -372,6 +386,10 @@ _SENTENCES: Final = (
         "so there is no result. Start a run with hf.run or hf.submit.",
         "so there is no result; `holdfast show` shows its state, `holdfast submit` starts a run in a new thread",
     ),
+    (
+        "act must be a record or an id that hf.acts() returned",
+        "ACT must be an id; nothing was changed. `holdfast acts` shows the ids of acts.",
+    ),
     ("(fakes=), or allow it with live=True", "(--fakes), or allow it with --live"),
 )
 _VERBS: Final = {"run": "resume", "waiting": "inbox", "stuck": "inbox"}
@@ -384,9 +402,13 @@ _NAMES: Final = re.compile(r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""")
 
 
 def worded(message: str) -> str:
-    """Return a message, or the reason of a run, with commands in place of Python calls."""
-    parts = _NAMES.split(message)
-    return "".join(part if at % 2 else _reworded(part) for at, part in enumerate(parts))
+    """Return a message, or the reason of a run, with commands in place of Python calls.
+
+    Further lines are a traceback of the application, whose code stays as it is.
+    """
+    first, newline, others = message.partition("\n")
+    parts = _NAMES.split(first)
+    return "".join(part if at % 2 else _reworded(part) for at, part in enumerate(parts)) + newline + others
 
 
 def _reworded(text: str) -> str:

@@ -304,7 +304,10 @@ def _origin(hf: Holdfast, name: str) -> str | None:
     """Return the handler of the thread that a thread without a run was forked from. NotFound if it is not a fork."""
     forked = kin(hf, existing(hf, name))[0]
     if forked is None:
-        raise NotFound(f"thread {quoted(name)} has no run to resume, and it is not a fork")
+        raise NotFound(
+            f"thread {quoted(name)} has no run to resume, and it is not a fork; nothing was changed. "
+            "Fork it, and resume the fork."
+        )
     origin = forked.rpartition("@")[0]  # "" if it was dropped; the fork keeps what it shares with it
     info = hf.run_info(origin) if origin else None
     return None if info is None else info.handler
@@ -375,7 +378,7 @@ def _ended(name: str, info: RunInfo | None, question: PendingQuestion | None, fa
 @argument("THREAD", "name")
 @option("--start STATE", f"the start state: {FORM}", required=True)
 @option("--version V", "only workers of this version take the run")
-@option("--priority N", "from 100 to -100; workers take higher ones first", int, 0)
+@option("--priority N", "from 100 to -100; workers take higher ones first", count(-100, 100), 0)
 def submit(location: Location, handler: str, name: str, start: str, version: str | None, priority: int) -> Output:
     """Queue a run for any worker that has the handler. Submitting it again with the same start changes nothing.
 

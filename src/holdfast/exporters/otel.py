@@ -150,7 +150,7 @@ class _OtelExport:
             "holdfast.step": row.step,
             "holdfast.branch": row.branch,
             "holdfast.effect": row.number,
-            "holdfast.attempt": row.fence,
+            "holdfast.fence": row.fence,
             "holdfast.status": row.status,
             "holdfast.seconds": None if row.ended_at is None else max(row.ended_at - row.started_at, 0) / 1_000_000,
         }

@@ -80,5 +80,7 @@ def _created(path: str | os.PathLike[str]) -> IO[bytes]:
     except FileExistsError:
         raise InvalidArgument(f"{os.fspath(path)} already exists; nothing was written. Name a new file.") from None
     except OSError as error:
-        raise HoldfastError(f"cannot write {os.fspath(path)} ({error.strerror})") from error
+        raise HoldfastError(
+            f"cannot write {os.fspath(path)} ({error.strerror}); nothing was exported. Name another file."
+        ) from error
     return os.fdopen(number, "wb", buffering=1 << 20)

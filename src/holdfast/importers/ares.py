@@ -18,7 +18,7 @@ from holdfast.errors import InvalidArgument
 from holdfast.handle import Holdfast
 from holdfast.importers import foreign_files as files
 from holdfast.importers.foreign import Aside, Entry, ForeignRecord, ForeignSource, ForeignThread, Remark, Unreadable
-from holdfast.importers.frame import Options, Unusable
+from holdfast.importers.frame import CHECK_SOURCE, Options, Unusable
 from holdfast.types import UNREADABLE, Status
 
 _CHECKPOINT: Final = re.compile(r"(.+)_([0-9]{1,20})\.json", re.DOTALL)
@@ -35,10 +35,12 @@ _STATUSES: Final[dict[str, Status]] = {
 
 def open_ares(path: str, hf: Holdfast | None, options: Options) -> ForeignSource:
     """Open a folder of checkpoints. NotFound if it does not exist, InvalidArgument if it has no ares checkpoints."""
-    names = [entry.name for entry in files.entries(path)]
+    names = [entry.name for entry in files.source_entries(path)]
     count = sum(_CHECKPOINT.fullmatch(name) is not None for name in names)
     if not count:
-        raise InvalidArgument(f"{path} contains no ares checkpoints: no file is named {{session}}_{{step}}.json")
+        raise InvalidArgument(
+            f"{path} contains no ares checkpoints: no file is named {{session}}_{{step}}.json; {CHECK_SOURCE}"
+        )
     return ForeignSource("ares", hf, _threads(path, names, options.max_file_bytes), count)
 
 
@@ -77,7 +79,7 @@ def _threads(path: str, names: list[str], limit: int) -> Iterator[ForeignThread]
     for session in sorted({*sessions, *pointers}):
         yield _AresSession(path, session, sessions.get(session, []), pointers.get(session), limit)
     if others:
-        yield Aside(path, others)
+        yield Aside(others)
 
 
 def _looked_at(path: str, name: str, session: str, step: int, limit: int) -> _AresFile:

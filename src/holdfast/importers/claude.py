@@ -17,8 +17,8 @@ from holdfast.errors import InvalidArgument, NotFound
 from holdfast.handle import Holdfast
 from holdfast.importers.claude_walk import ABOUT, SPOKEN, Places, TranscriptFile, TranscriptLine, Walk
 from holdfast.importers.foreign import Aside, Entry, ForeignSource, ForeignThread, Remark, Unreadable
-from holdfast.importers.foreign_files import LINK, entries, object_of, read, shown_name
-from holdfast.importers.frame import Options, Unusable
+from holdfast.importers.foreign_files import LINK, entries, object_of, read, shown_name, source_entries
+from holdfast.importers.frame import CHECK_PATH, CHECK_SOURCE, Options, Unusable
 
 _SUFFIX: Final = ".jsonl"
 _SUBAGENTS: Final = "subagents"
@@ -32,19 +32,21 @@ _TALK: Final = re.compile(rb'"type"\s*:\s*"(?:' + b"|".join(kind.encode() for ki
 def open_claude(path: str, hf: Holdfast | None, options: Options) -> ForeignSource:
     """Open a transcript or a folder of them. NotFound if it does not exist, InvalidArgument if it is neither."""
     if not os.path.exists(path):
-        raise NotFound(f"there is no file or folder {path}; nothing was imported. Check the path.")
+        raise NotFound(f"there is no file or folder {path}; {CHECK_PATH}")
     left: list[ForeignThread] = []
     if os.path.isdir(path):
         files = [TranscriptFile(each, options.max_file_bytes) for each in _transcripts(path, left)]
         if not files:
-            raise InvalidArgument(f"{path} contains no Claude Code transcripts: no file *{_SUFFIX}")
+            raise InvalidArgument(f"{path} contains no Claude Code transcripts: no file *{_SUFFIX}; {CHECK_SOURCE}")
     else:
         files = [TranscriptFile(os.path.realpath(path), options.max_file_bytes)]
         try:
             if not _is_transcript(files[0]):
-                raise InvalidArgument(f"{path} is not a Claude Code transcript: no line belongs to a session")
+                raise InvalidArgument(
+                    f"{path} is not a Claude Code transcript: no line belongs to a session; {CHECK_SOURCE}"
+                )
         except Unusable as error:
-            raise InvalidArgument(f"cannot read {path}: {error}") from None
+            raise InvalidArgument(f"{path}: {error}; {CHECK_SOURCE}") from None
     return ForeignSource("claude-transcript", hf, chain(left, _threads(files)), sum(map(_count, files)))
 
 
@@ -100,7 +102,7 @@ def _threads(files: list[TranscriptFile]) -> Iterator[ForeignThread]:
         for thread in _of_file(file):
             if thread.name in taken:
                 why = f"another file of session {thread.name} was imported; import this one into another namespace"
-                yield Aside(shown_name(file.path), [Unreadable(None, why)])
+                yield Aside([Unreadable(f"file {shown_name(file.path)}", why)])
             else:
                 taken.add(thread.name)
                 yield thread
@@ -205,21 +207,20 @@ def _transcripts(path: str, left: list[ForeignThread]) -> Iterator[str]:
     while waiting:
         folder = waiting.pop()
         try:
-            found = entries(folder)
-        except (InvalidArgument, NotFound) as error:
-            if folder == root:
-                raise
-            left.append(Aside(shown_name(folder), [Unreadable(None, str(error))]))
+            found = source_entries(folder) if folder == root else entries(folder)
+        except Unusable as error:
+            left.append(Aside([Unreadable(f"folder {shown_name(folder)}", str(error))]))
             continue
         yield from (entry.path for entry in found if entry.name.endswith(_SUFFIX) and not entry.is_dir())
         waiting.extend(entry.path for entry in reversed(found) if entry.is_dir(follow_symlinks=False))
         links = (entry.path for entry in found if entry.is_symlink() and entry.is_dir())
-        left.extend(Aside(shown_name(link), [_linked(root, link)]) for link in links)
+        left.extend(Aside([_linked(root, link)]) for link in links)
 
 
 def _linked(root: str, link: str) -> Unreadable | Remark:
     """The finding for a link to a folder: a remark if the folder is imported anyway, else unreadable."""
     inner, outer = PurePath(os.path.realpath(link)), PurePath(os.path.realpath(root))
+    item = f"folder {shown_name(link)}"
     if inner.is_relative_to(outer):
-        return Remark(None, "it is a link to a folder that was read")
-    return Unreadable(None, LINK)
+        return Remark(item, "it is a link to a folder that was read")
+    return Unreadable(item, LINK)

@@ -13,11 +13,11 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from holdfast.errors import InvalidArgument, NotFound
+from holdfast.errors import InvalidArgument
 from holdfast.handle import Holdfast
 from holdfast.importers import foreign_files as files
 from holdfast.importers.foreign import Aside, Entry, ForeignRecord, ForeignSource, ForeignThread, Remark, Unreadable
-from holdfast.importers.frame import Options, Unusable
+from holdfast.importers.frame import CHECK_SOURCE, Options, Unusable
 from holdfast.types import Usage
 
 _FOLDER, _LATEST, _BACKUP, _VERSION = "checkpoints", "latest.json", ".backup", "1.0"
@@ -31,7 +31,7 @@ def open_continuum(path: str, hf: Holdfast | None, options: Options) -> ForeignS
     threads: list[ForeignThread] = []
     others: list[Unreadable | Remark] = []
     size = 0
-    for entry in files.entries(path):
+    for entry in files.source_entries(path):
         folder, name = os.path.join(entry.path, _FOLDER), files.shown_name(entry.name)
         if entry.is_symlink() or os.path.islink(folder):
             others.append(Unreadable(name if entry.is_symlink() else f"{name}/{_FOLDER}", files.LINK))
@@ -42,15 +42,17 @@ def open_continuum(path: str, hf: Holdfast | None, options: Options) -> ForeignS
         else:
             try:
                 names = [each.name for each in files.entries(folder)]
-            except (InvalidArgument, NotFound) as error:
-                others.append(Unreadable(f"{name}/{_FOLDER}", str(error).replace(folder, "it")))
+            except Unusable as error:
+                others.append(Unreadable(f"{name}/{_FOLDER}", str(error)))
                 continue
             size += sum(_CHECKPOINT.fullmatch(each) is not None for each in names)
             threads.append(ContinuumSession(name, folder, names, options))
     if not threads:
-        hint = "; give the folder that contains the session folders" if path.rstrip("/\\").endswith(_FOLDER) else ""
-        raise InvalidArgument(f"{path} contains no Continuum session: it has no folder SESSION/{_FOLDER}{hint}")
-    return ForeignSource("continuum", hf, [*threads, *([Aside(path, others)] if others else [])], size)
+        hint = " Give the folder that contains the session folders." if path.rstrip("/\\").endswith(_FOLDER) else ""
+        raise InvalidArgument(
+            f"{path} contains no Continuum session: it has no folder SESSION/{_FOLDER}; {CHECK_SOURCE}{hint}"
+        )
+    return ForeignSource("continuum", hf, [*threads, *([Aside(others)] if others else [])], size)
 
 
 class _ContinuumFile(NamedTuple):

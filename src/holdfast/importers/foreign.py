@@ -102,12 +102,12 @@ class ForeignThread(Protocol):
 
 
 class Aside:
-    """Findings in place of a thread: about the source, whose name is `name`, or about a thread that cannot be read."""
+    """Findings in place of a thread: about a thread that cannot be read, or about the source if `thread` is None."""
 
-    def __init__(self, name: str, findings: Iterable[Unreadable | Remark], *, is_thread: bool = False) -> None:
-        self.name: Final = name
+    def __init__(self, findings: Iterable[Unreadable | Remark], *, thread: str | None = None) -> None:
+        self.name: Final = thread or ""
         self._findings = findings
-        self._is_thread = is_thread
+        self._is_thread = thread is not None
 
     def records(self) -> Iterator[Entry]:
         yield from self._findings

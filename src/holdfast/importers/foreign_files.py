@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from holdfast.errors import InvalidArgument, NotFound, StoreError
-from holdfast.importers.frame import FILE_MAX, Unusable
+from holdfast.importers.frame import CHECK_PATH, CHECK_SOURCE, FILE_MAX, Unusable
 
 LINK: Final = "it is a link, and links are not followed"
 
@@ -25,20 +25,30 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FLAGS: Final = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 _FRACTION: Final = re.compile(r"[.,]([0-9]+)")
 _FIGURES_MAX: Final = 4000  # digits of a whole number; Python reads at most 4,300
-_RECOVER: Final = "if the file is damaged, import from a copy made with `sqlite3 FILE .recover`"
+_RECOVER: Final = "import from a copy made with `sqlite3 FILE .recover`"
+
+
+def source_entries(path: str) -> list[os.DirEntry[str]]:
+    """The entries of the folder to import. NotFound if it does not exist, InvalidArgument if it is not a folder."""
+    if not os.path.exists(path):
+        raise NotFound(f"there is no folder {path}; {CHECK_PATH}")
+    try:
+        return entries(path)
+    except Unusable as error:
+        raise InvalidArgument(f"{path}: {error}; {CHECK_SOURCE}") from error
 
 
 def entries(path: str) -> list[os.DirEntry[str]]:
-    """The entries of a folder, sorted by name. NotFound if it does not exist, InvalidArgument if it is not a folder."""
+    """The entries of a folder, sorted by name."""
     try:
         with os.scandir(path) as found:
             return sorted(found, key=lambda entry: entry.name)
     except FileNotFoundError:
-        raise NotFound(f"there is no folder {path}") from None
+        raise Unusable("it no longer exists") from None
     except NotADirectoryError:
-        raise InvalidArgument(f"{path} is not a folder") from None
+        raise Unusable("it is not a folder") from None
     except OSError as error:
-        raise InvalidArgument(f"cannot read {path} ({error.strerror})") from error
+        raise Unusable(f"it cannot be read ({error.strerror})") from None
 
 
 def shown_name(name: str) -> str:
@@ -244,19 +254,24 @@ class SqliteFile:
     def __init__(self, path: str, tables: Mapping[str, frozenset[str]], what: str, limit: int) -> None:
         """NotFound if the file does not exist, InvalidArgument if it is not a `what`."""
         if os.path.isdir(path):
-            raise InvalidArgument(f"{path} is a folder, not a {what}")
+            raise InvalidArgument(f"{path} is a folder, not a {what}; {CHECK_SOURCE}")
         if not os.path.isfile(path):
-            raise NotFound(f"there is no file {path}; nothing was imported. Check the path.")
+            raise NotFound(f"there is no file {path}; {CHECK_PATH}")
         self._connection = connect(path, limit)
         try:
             self._connection.execute("BEGIN")
             missing = [table for table, columns in tables.items() if not self.columns(table) >= columns]
         except sqlite3.DatabaseError as error:
             self.close()
-            raise InvalidArgument(f"{path} cannot be read as a SQLite database: {error}; {_RECOVER}") from error
+            raise InvalidArgument(
+                f"{path} cannot be read as a SQLite database: {error}; nothing was imported. Check the path and the "
+                f"format. If the file is damaged, {_RECOVER}."
+            ) from error
         if missing:
             self.close()
-            raise InvalidArgument(f"{path} is not a {what}: table {missing[0]} is missing or has other columns")
+            raise InvalidArgument(
+                f"{path} is not a {what}: table {missing[0]} is missing or has other columns; {CHECK_SOURCE}"
+            )
 
     def columns(self, table: str) -> set[str]:
         """The columns of a table; empty if it does not exist. Views do not count: a view is an untrusted query."""
@@ -286,7 +301,7 @@ class SqliteFile:
         try:
             return [*self.rows(sql)]
         except Unusable as error:
-            raise StoreError(f"{error}; {_RECOVER}") from error
+            raise StoreError(f"{error}; if the file is damaged, {_RECOVER}") from error
 
     def close(self) -> None:
         self._connection.close()
@@ -303,8 +318,8 @@ def connect(path: str, limit: int | None = None) -> sqlite3.Connection:
         connection.close()
         if os.path.exists(f"{path}-wal") and os.path.getsize(f"{path}-wal"):
             raise InvalidArgument(
-                f"{path} has a write-ahead log that cannot be read in this folder; copy both files to a folder "
-                "that you can write to"
+                f"{path} has a write-ahead log that cannot be read in this folder; nothing was imported. Copy both "
+                "files to a folder that you can write to."
             ) from None
         connection = sqlite3.connect(f"{uri}?mode=ro&immutable=1", uri=True, isolation_level=None)
     except sqlite3.DatabaseError:

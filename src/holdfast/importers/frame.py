@@ -20,6 +20,9 @@ Progress: TypeAlias = Callable[[str, int, int], None]
 FILE_MAX: Final = 128 << 20
 """The default limit in bytes for a file or a line. Parsing it needs several times as much memory."""
 
+CHECK_PATH: Final = "nothing was imported. Check the path."
+CHECK_SOURCE: Final = "nothing was imported. Check the path and the format."
+
 _FINDINGS_MAX: Final = 1000  # of each kind in a report; further ones are only counted
 
 
@@ -53,9 +56,12 @@ class Unusable(HoldfastError):
 
 
 class ImportFinding(msgspec.Struct, frozen=True):
-    """A part of a thread that was skipped, differs, or needs a remark. `item` names the part; None is the whole."""
+    """A part of a thread that was skipped, differs, or needs a remark. `item` names the part; None is the whole.
 
-    thread: str
+    `thread` is None if the finding is about the source; then `item` names a part of that, such as a file.
+    """
+
+    thread: str | None
     item: str | None
     reason: str
 
@@ -108,7 +114,7 @@ class ImportTally:
         self._total = total
         self._progress = progress
         self._done = 0
-        self._thread = ""
+        self._thread: str | None = None
         self._counts: Counter[str] = Counter()
         self._before: Counter[str] = Counter()  # when the thread started
         self._findings: dict[str, list[ImportFinding]] = {"skipped": [], "differing": [], "remarks": []}
@@ -125,6 +131,7 @@ class ImportTally:
 
     def is_no_thread(self) -> None:
         """Do not count the current entry as a thread: it holds findings about the source itself."""
+        self._thread = None
         self._counts["threads"] -= 1
 
     def moved(self, writes: int) -> None:

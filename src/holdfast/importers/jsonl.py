@@ -17,6 +17,7 @@ from holdfast.errors import Damaged, HoldfastError, InvalidArgument, TooLarge
 from holdfast.formats.jsonl import HELD
 from holdfast.handle import Holdfast
 from holdfast.importers.foreign import Aside, Unreadable
+from holdfast.importers.foreign_files import shown_name
 from holdfast.importers.frame import ImportTally, Options, SourceThread, Unusable
 from holdfast.importers.jsonl_file import LineFile, Lost
 from holdfast.stores.contract import PLAIN, Append, Blob, CheckpointRow, Refs, Store, ThreadRow
@@ -72,13 +73,12 @@ class JsonlSource:
         return self.file.size()
 
     def threads(self) -> Iterator[SourceThread]:
+        item = f"file {shown_name(self.file.path)}"
         threads = 0
         for found in self.file.threads():
             if isinstance(found, Lost):
                 threads += found.name is not None
-                yield Aside(
-                    found.name or self.file.path, [Unreadable(None, found.why)], is_thread=found.name is not None
-                )
+                yield Aside([Unreadable(item if found.name is None else None, found.why)], thread=found.name)
             elif found.is_gone:
                 self._gone[found.number] = found
             else:
@@ -87,10 +87,10 @@ class JsonlSource:
         if self.file.header is not None:
             told = self.file.exported
             if told is None:
-                yield Aside(self.file.path, [Unreadable(None, _CUT_OFF)])
+                yield Aside([Unreadable(item, _CUT_OFF)])
             elif told[0] != threads:
                 why = f"{told[0]} threads were exported, but the file contains {threads}"
-                yield Aside(self.file.path, [Unreadable(None, why)])
+                yield Aside([Unreadable(item, why)])
         if self.is_storing:
             self._drop_gone()
 

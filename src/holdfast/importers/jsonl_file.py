@@ -11,6 +11,7 @@ from zlib import crc32
 from holdfast.errors import Damaged, InvalidArgument, NotFound
 from holdfast.formats import jsonl
 from holdfast.formats import lines as ln
+from holdfast.importers.frame import CHECK_PATH, CHECK_SOURCE
 from holdfast.stores.contract import Append, Blob, CheckpointRow
 from holdfast.stores.contract_runs import Entry
 from holdfast.stores.log.replay import Item, Place, ReplayedThread
@@ -30,9 +31,9 @@ class LineFile:
         try:
             self._file = open(path, "rb")  # noqa: SIM115 - closed by close()
         except FileNotFoundError:
-            raise NotFound(f"there is no file {path}; nothing was imported. Check the path.") from None
+            raise NotFound(f"there is no file {path}; {CHECK_PATH}") from None
         except OSError as error:
-            raise InvalidArgument(f"cannot read {path} ({error.strerror}); nothing was imported") from error
+            raise InvalidArgument(f"{path}: it cannot be read ({error.strerror}); {CHECK_SOURCE}") from error
         self._blobs: dict[str, list[Place]] = {}
         self.exported: tuple[int, int] | None = None
         """The number of threads and checkpoints of a complete export."""

@@ -11,7 +11,15 @@ from urllib.parse import quote
 
 from holdfast.errors import InvalidArgument, NotFound, NotInstalled, StoreError
 from holdfast.handle import Holdfast
-from holdfast.importers.frame import ImportSource, ImportTally, Options, SourceThread, Unusable
+from holdfast.importers.frame import (
+    CHECK_PATH,
+    CHECK_SOURCE,
+    ImportSource,
+    ImportTally,
+    Options,
+    SourceThread,
+    Unusable,
+)
 
 # ruff: noqa: PLC0415 - the imported modules need extras
 
@@ -23,7 +31,7 @@ def open_sqlite(path: str, hf: Holdfast | None, _options: Options) -> ImportSour
     except ModuleNotFoundError as error:
         raise _missing("langgraph-checkpoint-sqlite", "langgraph") from error
     if not os.path.isfile(path):
-        raise NotFound(f"there is no file {path}; nothing was imported. Check the path.")
+        raise NotFound(f"there is no file {path}; {CHECK_PATH}")
     stack = ExitStack()
     try:
         address = f"file:{quote(os.path.abspath(path))}?mode=ro"
@@ -34,10 +42,12 @@ def open_sqlite(path: str, hf: Holdfast | None, _options: Options) -> ImportSour
         saver.is_setup = True  # the file is only read
     except sqlite3.OperationalError as error:
         stack.close()
-        raise InvalidArgument(f"{path} is not a database of LangGraph's SqliteSaver: {error}") from error
+        raise InvalidArgument(
+            f"{path} is not a database of LangGraph's SqliteSaver: {error}; {CHECK_SOURCE}"
+        ) from error
     except sqlite3.DatabaseError as error:
         stack.close()
-        raise InvalidArgument(f"{path} cannot be read as a SQLite database: {error}") from error
+        raise InvalidArgument(f"{path} cannot be read as a SQLite database: {error}; {CHECK_SOURCE}") from error
     return _Saver(saver, stack, hf)
 
 
@@ -55,13 +65,20 @@ def open_postgres(url: str, hf: Holdfast | None, _options: Options) -> ImportSou
     # The messages of psycopg may quote the password.
     except psycopg.OperationalError:
         stack.close()
-        raise StoreError("the database to import from cannot be reached; nothing was imported") from None
+        raise StoreError(
+            "the database to import from cannot be reached; nothing was imported. Check that it runs, and the URL."
+        ) from None
     except psycopg.errors.UndefinedTable:
         stack.close()
-        raise InvalidArgument("the database is not one of LangGraph's PostgresSaver: it has other tables") from None
+        raise InvalidArgument(
+            "the database is not one of LangGraph's PostgresSaver: it has other tables; nothing was imported. "
+            "Check the URL."
+        ) from None
     except psycopg.Error:
         stack.close()
-        raise InvalidArgument("this is not a database URL, or the database cannot be read") from None
+        raise InvalidArgument(
+            "this is not a database URL, or the database cannot be read; nothing was imported. Check the URL."
+        ) from None
     return _Saver(saver, stack, hf)
 
 

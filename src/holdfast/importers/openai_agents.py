@@ -52,7 +52,7 @@ def open_openai_agents(path: str, hf: Holdfast | None, options: Options) -> Fore
         file.close()
         raise
     threads: list[ForeignThread] = [SessionRows(file, each, has_branches=has_branches) for each, _ in sessions]
-    threads.append(Aside(path, _silent(file)))
+    threads.append(Aside(_silent(file)))
     return ForeignSource("openai-agents-sqlite", hf, threads, sum(count for _, count in sessions), file.close)
 
 

@@ -15,7 +15,7 @@ from holdfast.errors import InvalidArgument
 from holdfast.handle import Holdfast
 from holdfast.importers import foreign_files as files
 from holdfast.importers.foreign import Aside, Entry, ForeignRecord, ForeignSource, ForeignThread, Remark, Unreadable
-from holdfast.importers.frame import Options, Unusable
+from holdfast.importers.frame import CHECK_SOURCE, Options, Unusable
 
 _DEEPEST, _NEVER = 32, 2**63
 _COLUMNS: Final = frozenset({"id", "agent_id", "iteration", "conversation", "metadata", "created_at"})
@@ -63,7 +63,9 @@ def open_files(path: str, hf: Holdfast | None, options: Options) -> ForeignSourc
     others: list[Unreadable | Remark] = []
     strays, agents = _agents(path, options.max_file_bytes, others)
     if not agents:
-        raise InvalidArgument(f"{path} is not a folder of Smooth's FileCheckpointStore: it has no AGENT/ID.json")
+        raise InvalidArgument(
+            f"{path} is not a folder of Smooth's FileCheckpointStore: it has no AGENT/ID.json; {CHECK_SOURCE}"
+        )
     for file in strays:  # an agent with an empty id saves its checkpoints there
         item = f"file {files.shown_name(file)}"
         try:
@@ -72,7 +74,7 @@ def open_files(path: str, hf: Holdfast | None, options: Options) -> ForeignSourc
             others.append(Remark(item, "it is not a checkpoint"))
         except Unusable as error:
             others.append(Unreadable(item, str(error)))
-    threads: list[ForeignThread] = [*agents, *([Aside(path, others)] if others else [])]
+    threads: list[ForeignThread] = [*agents, *([Aside(others)] if others else [])]
     return ForeignSource("smooth-file", hf, threads, sum(len(agent.names) for agent in agents))
 
 
@@ -81,7 +83,7 @@ def _agents(path: str, limit: int, others: list[Unreadable | Remark]) -> tuple[l
 
     Findings about skipped folders are added to `others`.
     """
-    files.entries(path)  # raises the error for a path that is not a folder
+    files.source_entries(path)  # raises the error for a path that is not a folder
 
     def name_of(place: str) -> str:
         return files.shown_name(os.path.relpath(place, path).replace(os.sep, "/"))

@@ -74,7 +74,7 @@ def question_of(store: Store, run: RunRow) -> Entry | None:
 class Call(msgspec.Struct, frozen=True, kw_only=True):
     """One recorded call, without its arguments and its result. `kind` is its effect kind, or "wait", "child", "undo".
 
-    `seconds` is its duration, None if it has not ended. `attempt` is the fence of the claim that made it: calls of one
+    `seconds` is its duration, None if it has not ended. `fence` is that of the claim that made it: calls of one
     step with different values were made by different processes. `replayed` is True if the call was not made but
     replayed from an abandoned branch. `usage` is the usage that a model's reply reports.
     """
@@ -88,7 +88,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     started_at: datetime
     seconds: float | None
-    attempt: int
+    fence: int
     error: str | None
     by: str | None
     replayed: bool
@@ -107,7 +107,7 @@ def call_of(row: Entry) -> Call:
         status=row.status,
         started_at=moment(row.started_at),
         seconds=None if row.ended_at is None else max(row.ended_at - row.started_at, 0) / 1_000_000,
-        attempt=row.fence,
+        fence=row.fence,
         error=row.error,
         by=row.by,
         replayed=bool(row.matches) and row.kind in _ACTING,

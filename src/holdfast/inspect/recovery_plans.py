@@ -19,15 +19,17 @@ from holdfast.inspect.damage import Readable
 from holdfast.inspect.references import existing
 from holdfast.inspect.thread_list import ThreadStatus, thread_line
 from holdfast.inspect.workers import due_of
-from holdfast.runs.open_entries import is_raised_failure
+from holdfast.runs.lease import on_clock
+from holdfast.runs.open_entries import KeptCalls, is_raised_failure, place_of
 from holdfast.runs.record import resume_step
 from holdfast.runs.status import progress_of, result_in
 from holdfast.runs.tools import Tools
 from holdfast.runs.waits import SLEEP
 from holdfast.stores.abilities import Addressed, BackingUp, Rewrapping
 from holdfast.stores.contract import Store, ThreadRow
-from holdfast.stores.contract_runs import Entry, RunRow
-from holdfast.text import counted, line
+from holdfast.stores.contract_runs import Clock, Entry, RunRow
+from holdfast.text import counted, line, stamp
+from holdfast.threads.ancestry import Ancestry
 from holdfast.threads.metadata import moment
 from holdfast.types import Progress
 from holdfast.urls import path_of
@@ -37,11 +39,13 @@ Does = Literal["answered", "again", "decide", "wait", "child"]
 person to decide, "wait" waits for an answer or a time, "child" resumes the child run."""
 
 _ENDED: Final = ("completed",)
+_OUTSIDE: Final = "made outside of steps, for the whole turn: "
+_RAISED: Final = "its error is recorded, and raised again"
 UNKNOWN: Final = "Outcome unknown. Did it happen?"
 
 
 class PlannedCall(msgspec.Struct, frozen=True, kw_only=True):
-    """One call of the open step, and what a resume would do with it.
+    """One call, and what a resume would do with it: of the open step, or one outside of steps of the same turn.
 
     If a person must decide, `commands` are the shell commands to choose from.
     """
@@ -219,16 +223,32 @@ def _plan(
 ) -> tuple[tuple[PlannedCall, ...], tuple[Decision, ...]]:
     rows = open_rows(store, thread, run, resume_step(run, thread))
     final = max((row.number for row in rows), default=0)
+    kept = _kept_rows(store, thread, run, rows)
+    outside = {row.number for row in kept}
     owner = graphs.owner_of(store, thread.name)
+    clock = store.clock()
     planned: list[PlannedCall] = []
     decisions: list[Decision] = []
-    for row in rows:
-        does, why = _does(tools, row, is_last=row.number == final)
+    for row in [*kept, *rows]:
+        does, why = _retried(row, clock) or _does(tools, row, is_last=row.number == final)
+        if row.number in outside:
+            why = f"{_OUTSIDE}{_RAISED if does == 'answered' and is_raised_failure(row) else why}"
         if does == "decide" or (does == "wait" and row.name != SLEEP):
             decisions.append(decision_about(row, tools, commands, owner))
         needed = decisions[-1].commands if decisions and decisions[-1].effect == row.number else ()
         planned.append(PlannedCall(call=call_of(row), does=does, why=why, commands=needed))
     return tuple(planned), tuple(decisions)
+
+
+def _kept_rows(store: Store, thread: ThreadRow, run: RunRow, open_calls: list[Entry]) -> list[Entry]:
+    """Return the calls outside of steps that are answered although their step is closed, oldest first."""
+    if not run.kept:
+        return []
+    kept = KeptCalls(store, run, lambda: Ancestry.of(store, thread.position))
+    for row in open_calls:
+        kept.tries.pop(place_of(row), None)
+    newest = (rows[-1] for rows in kept.tries.values())
+    return sorted((row for row in newest if not kept.is_undone(row)), key=lambda row: row.number)
 
 
 def decision_about(row: Entry, tools: Tools, commands: Commands, thread: str) -> Decision:
@@ -276,6 +296,16 @@ def _does(tools: Tools, row: Entry, *, is_last: bool) -> tuple[Does, str]:
             return "again", "its result was not recorded"
         case _:
             return _in_doubt(tools, row)
+
+
+def _retried(row: Entry, clock: Clock) -> tuple[Does, str] | None:
+    """Return what happens to a failed call that its `retry` makes again; None for another call."""
+    if row.again is None or row.heard or row.status not in ("failed", "not_done"):
+        return None
+    again = on_clock(row.again, clock)
+    when = "at once" if again.at <= clock.now else f"at {stamp(moment(again.wall))}"
+    times = "once" if row.tries == 1 else f"{row.tries} times"
+    return "again", f"it failed {times}, and is called again {when}"
 
 
 def _in_doubt(tools: Tools, row: Entry) -> tuple[Does, str]:

@@ -32,11 +32,12 @@ _PAGE: Final = 500
 class Resumption(msgspec.Struct, frozen=True, kw_only=True):
     """A resume of the run at this checkpoint. `after` is "crash" if the process had died, else the run's status.
 
-    `answered` counts the calls that were replayed from the journal, as far as later entries show.
+    `fence` is that of the claim. `answered` counts the calls that were replayed from the journal, as far as later
+    entries show.
     """
 
     at: datetime
-    attempt: int
+    fence: int
     after: Literal["crash"] | Status
     answered: int
 
@@ -284,7 +285,7 @@ def _resumptions(
         if head is not None:
             after: Literal["crash"] | Status = "crash" if claim.found == "running" else claim.found
             answered = _answered(readable, thread.position.thread, claim, head, lanes)
-            resumption = Resumption(at=moment(claim.at), attempt=claim.fence, after=after, answered=answered)
+            resumption = Resumption(at=moment(claim.at), fence=claim.fence, after=after, answered=answered)
             found.setdefault(claim.head, []).append(resumption)
     return found
 
