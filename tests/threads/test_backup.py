@@ -138,8 +138,9 @@ def test_a_backup_is_of_the_same_kind(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("copy*"))
 
 
-def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
-    with opened("sqlite", tmp_path) as hf, pytest.raises(holdfast.StoreError, match=r"copy\.db: cannot write"):
+def test_a_backup_to_a_missing_folder_says_what_was_left_alone(tmp_path: Path) -> None:
+    expected = r"copy\.db: the copy cannot be written; the store was not changed"
+    with opened("sqlite", tmp_path) as hf, pytest.raises(holdfast.StoreError, match=expected):
         hf.backup(tmp_path / "nowhere" / "copy.db")
 
 
