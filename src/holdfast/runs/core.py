@@ -254,7 +254,8 @@ class RunCore:
             return True
         if keys.is_after_loops and journal.has_unrepeated(self.step, self.step):
             return True
-        # The program had saved nothing between the save at which it resumes and its first call.
+        # The run resumes at a save, and the calls that followed that save are recorded. The program saves before it has
+        # repeated any of them: this is the same save again.
         return self._has_resumed_at_save and not journal.has_called and journal.has_unrepeated(self.step)
 
     @property
